@@ -1,0 +1,116 @@
+"""Runs cargo and reads its JSON messages: progress, the library's path, and rustc's own rendering of errors."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from kernel_new import process
+from kernel_new.errors import CommandError, KernelNewError, MissingToolError
+
+MINIMUM = Version("1.88")
+"""The `rust-version` of the emitted crates."""
+
+GET_RUST = "Install Rust from https://rustup.rs, or run `rustup update stable`."
+
+Progress = Callable[[str, int, int], None]
+"""Called with a crate's name, how many crates are done and how many there are about."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A host crate that cargo built: where its library is."""
+
+    library: Path
+
+
+def version(program: str = "cargo") -> Version:
+    """The installed version of `cargo` or `rustc`.
+
+    Raises:
+        MissingToolError: It is missing, does not start, or says nothing that is a version.
+    """
+    finished = process.run([program, "--version"], timeout=60)
+    found = re.match(rf"{program} (\d+\.\d+\.\d+)", finished.stdout)
+    if finished.code or not found:
+        said = (finished.stderr or finished.stdout).strip().splitlines()
+        raise MissingToolError(f"{program} does not start: {said[-1] if said else 'it printed nothing'}", GET_RUST)
+    return Version(found[1])
+
+
+def require() -> None:
+    """Raise `MissingToolError` unless cargo and rustc are there and new enough for an emitted repository."""
+    for program in ("cargo", "rustc"):
+        try:
+            found = version(program)
+        except MissingToolError as error:
+            raise MissingToolError(error.message, GET_RUST) from error
+        if found < MINIMUM:
+            raise MissingToolError(f"{program} is {found}, and the kernel needs {MINIMUM} or newer", GET_RUST)
+
+
+def target_directory(path: Path) -> Path:
+    """Where cargo puts what it builds of the crate in `path`, by its own word."""
+    finished = process.run(["cargo", "metadata", "--no-deps", "--format-version=1", "--offline"], cwd=path)
+    if finished.code:
+        raise CommandError("cargo cannot read the crate", output=finished.stderr)
+    return Path(json.loads(finished.stdout)["target_directory"])
+
+
+def build(path: Path, progress: Progress | None = None) -> Built:
+    """Build the host crate in `path` for release, with its lock as it is.
+
+    Raises:
+        MissingToolError: cargo is missing or too old.
+        CommandError: It does not compile; `output` is what rustc or a build script printed.
+    """
+    require()
+    total = _crates(path)
+    messages: list[dict[str, Any]] = []
+    done: set[str] = set()
+
+    def on_line(line: str) -> None:
+        for message in _parse(line):
+            messages.append(message)
+            if message["reason"] == "compiler-artifact" and progress:
+                done.add(message["package_id"])
+                progress(message["target"]["name"], len(done), max(total, len(done)))
+
+    command = ["cargo", "build", "--release", "--locked", "--message-format=json"]
+    finished = process.run(command, cwd=path, on_line=on_line)
+    if finished.code:
+        rendered = "\n".join(_errors(messages)) or finished.stderr
+        raise CommandError("the crate does not compile", f"Once it is mended: {' '.join(command[:-1])}", rendered)
+    libraries = [Path(file) for message in messages for file in _libraries(message)]
+    if not libraries:
+        raise KernelNewError('cargo built no dynamic library: crate-type in Cargo.toml must contain "cdylib"')
+    return Built(libraries[-1])
+
+
+def _crates(path: Path) -> int:
+    lock = path / "Cargo.lock"
+    return lock.read_text(encoding="utf-8").count("[[package]]") if lock.is_file() else 0
+
+
+def _parse(line: str) -> Iterator[dict[str, Any]]:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return  # A build script of a dependency may print anything.
+    if isinstance(message, dict) and "reason" in message:
+        yield message
+
+
+def _errors(messages: list[dict[str, Any]]) -> Iterator[str]:
+    for message in messages:
+        if message["reason"] == "compiler-message" and message["message"]["level"] == "error":
+            yield message["message"]["rendered"]
+
+
+def _libraries(message: dict[str, Any]) -> Iterator[str]:
+    if message["reason"] == "compiler-artifact" and "cdylib" in message["target"]["kind"]:
+        yield from (file for file in message["filenames"] if file.endswith((".so", ".dylib")))

@@ -1,0 +1,203 @@
+"""The command line: options in, exit code out."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from kernel_new import __version__, questions
+from kernel_new.errors import KernelNewError, UsageError
+from kernel_new.report import Level, Report
+
+
+class _DefaultToNew(TyperGroup):
+    """`kernel-new DEST` is `kernel-new new DEST`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = {option for parameter in self.params for option in parameter.opts}
+        if not args or (args[0] not in self.commands and args[0] not in own | {"--help"}):
+            args = ["new", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_DefaultToNew,
+    help="Creates complete Rust kernel repositories for Hugging Face kernels, and proves that they work.\n\n"
+    "`kernel-new DEST` creates one (see `kernel-new new --help`).",
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kernel-new {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Nothing in common yet."""
+
+
+def _answer(name: str) -> Any:
+    """The option of a question of copier.yml, with its help and choices; copier checks the answer."""
+    question = questions.asked()[name]
+    values = [choice.value for choice in question.choices]
+    return typer.Option(
+        f"--{name.replace('_', '-')}",
+        help=question.help,
+        metavar="|".join(values) or None,
+        autocompletion=(lambda: values) if values else None,
+        rich_help_panel="Answers",
+    )
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Silent = Annotated[bool, typer.Option("--quiet", "-q", help="Show errors only.")]
+
+
+@app.command()
+def new(
+    dest: Annotated[
+        Path | None, typer.Argument(help="Directory to create; its last part is the default name.")
+    ] = None,
+    name: Annotated[str | None, _answer("name")] = None,
+    backend: Annotated[str | None, _answer("backend")] = None,
+    kernel: Annotated[str | None, _answer("kernel")] = None,
+    device_compiler: Annotated[str | None, _answer("device_compiler")] = None,
+    cuda_capabilities: Annotated[list[str] | None, _answer("cuda_capabilities")] = None,
+    repo_id: Annotated[str | None, _answer("repo_id")] = None,
+    license: Annotated[str | None, _answer("license")] = None,
+    author: Annotated[str | None, _answer("author")] = None,
+    data: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="An answer; repeatable.")] = None,
+    data_file: Annotated[Path | None, typer.Option(help="A YAML file of answers.")] = None,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Ask nothing: the default of every other answer.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")] = False,
+    level: Annotated[Level, typer.Option("--verify", help="How far to prove that it works.")] = Level.TEST,
+    git: Annotated[bool, typer.Option(help="Make it a git repository.")] = True,
+    json: Json = False,
+    quiet: Silent = False,
+) -> None:
+    """Create a kernel repository and prove that it builds, loads and passes its tests."""
+    from kernel_new import console
+    from kernel_new.answers import gather
+    from kernel_new.create import Request, command_line, create
+
+    flags = {
+        "name": name,
+        "backend": backend,
+        "kernel": kernel,
+        "device_compiler": device_compiler,
+        "cuda_capabilities": cuda_capabilities,
+        "repo_id": repo_id,
+        "license": license,
+        "author": author,
+    }
+    answers = gather(flags, data or [], data_file)
+    request = Request(dest, answers, defaults, git, level, dry_run)
+    report = create(request, console.Quiet() if json or quiet else console.Live())
+    if json:
+        console.show_json(report.as_json())
+    elif dry_run:
+        console.show_dry_run(report, command_line(report))
+    elif not quiet or not report.ok:
+        console.show_created(report, command_line(report))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
+    level: Annotated[Level, typer.Option("--level", help="How far to prove.")] = Level.TEST,
+    json: Json = False,
+    quiet: Silent = False,
+) -> None:
+    """Prove an existing repository: it builds, loads and passes its tests."""
+    from kernel_new import console
+    from kernel_new.project import Project
+    from kernel_new.verify import prove
+
+    project = Project.read(path.resolve())
+    report = Report(project.path)
+    report.describe(project.answers())
+    prove(project, level, report, console.Quiet() if json or quiet else console.Live())
+    if json:
+        console.show_json(report.as_json())
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command("list")
+def list_(json: Json = False) -> None:
+    """Show the backends, starter kernels and device compilers."""
+    from kernel_new import console
+
+    asked = {name: questions.asked()[name] for name in ("backend", "kernel", "device_compiler")}
+    if json:
+        console.show_json({name: {c.value: c.about for c in question.choices} for name, question in asked.items()})
+        return
+    rows = [
+        (f"--{name.replace('_', '-')}", choice.value, choice.about)
+        for name, question in asked.items()
+        for choice in question.choices
+    ]
+    console.show_table(rows, console.stdout())
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Check what kernel-new needs: wanted, found, how to get it."""
+    from dataclasses import asdict
+
+    from kernel_new import console
+    from kernel_new.doctor import examine
+
+    found = examine()
+    ok = all(requirement.ok or requirement.optional for requirement in found)
+    if json:
+        console.show_json({"ok": ok, "requirements": [asdict(requirement) for requirement in found]})
+    else:
+        console.show_requirements(found)
+    raise typer.Exit(0 if ok else 1)
+
+
+def main() -> None:
+    """Run the command; every failure that a user can cause ends in a message and an exit code."""
+    sys.exit(_run(lambda: app(standalone_mode=False)))
+
+
+def _run(command: Callable[[], Any]) -> int:
+    from kernel_new import console
+
+    json = "--json" in sys.argv
+    try:
+        code = command()
+    except KernelNewError as error:
+        (console.show_error_json if json else console.show_error)(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone: leave quietly, and keep Python from complaining at exit.
+        sys.stdout = None
+        return 1
+    except Exception as error:
+        # typer's own complaints about options: it has no public base class for them.
+        if not hasattr(error, "format_message"):
+            raise
+        usage = UsageError(error.format_message(), "kernel-new --help")
+        (console.show_error_json if json else console.show_error)(usage)
+        return 2
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,188 @@
+"""Shows reports and errors: results on stdout, progress on stderr, or one JSON document on stdout."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.tree import Tree
+
+from kernel_new.doctor import Requirement
+from kernel_new.errors import CommandError, KernelNewError
+from kernel_new.report import Report, Step
+
+DOING = {
+    "render": "Writing the repository",
+    "git": "Initialising git",
+    "build": "Building with cargo",
+    "load": "Loading through kernels",
+    "test": "Running its tests",
+}
+OUTPUT_LINES = 40
+"""Lines of a failed program's output that are shown: the last ones, where its errors are."""
+
+
+def stdout() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def stderr() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def _marks(console: Console) -> dict[str, str]:
+    """Signs that the terminal's encoding has."""
+    if console.encoding.startswith("utf"):
+        return {"ok": "[green]✓[/]", "failed": "[red]✗[/]", "skipped": "[yellow]-[/]"}
+    return {"ok": "[green]ok[/]", "failed": "[red]FAILED[/]", "skipped": "[yellow]-[/]"}
+
+
+class Live:
+    """Shows each step on stderr as it begins, goes on and ends."""
+
+    def __init__(self) -> None:
+        self.console = stderr()
+        plain = not self.console.encoding.startswith("utf")
+        self.bar = Progress(
+            SpinnerColumn("line" if plain else "dots"),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+
+    def begin(self, step: str) -> None:
+        # copier's questions come while rendering, and need the terminal for themselves.
+        if step == "render":
+            return
+        self.bar.add_task(DOING.get(step, step), total=None, text="")
+        self.bar.start()
+
+    def progress(self, text: str, done: int, total: int) -> None:
+        for task in self.bar.task_ids:
+            self.bar.update(task, completed=done, total=total, text=escape(text))
+
+    def end(self, step: Step) -> None:
+        self.bar.stop()
+        for task in self.bar.task_ids:
+            self.bar.remove_task(task)
+        show_step(step, self.console)
+
+
+class Quiet:
+    """Shows nothing while the work goes on."""
+
+    def begin(self, step: str) -> None:
+        """Nothing."""
+
+    def progress(self, text: str, done: int, total: int) -> None:
+        """Nothing."""
+
+    def end(self, step: Step) -> None:
+        """Nothing."""
+
+
+def show_step(step: Step, console: Console) -> None:
+    """One line on a step, and after a failure what the program printed and what to do."""
+    mark = _marks(console)["skipped" if step.skipped else "ok" if step.ok else "failed"]
+    seconds = "" if step.skipped else f" [dim]({step.seconds:.1f} s)[/]"
+    console.print(f"{mark} {step.name:<6} {escape(step.detail)}{seconds}")
+    show_output(step.output, console)
+    if step.hint:
+        console.print(f"  [bold]{escape(step.hint)}[/]")
+
+
+def show_output(output: str, console: Console) -> None:
+    """The end of what a failed program printed."""
+    lines = output.strip().splitlines()
+    if len(lines) > OUTPUT_LINES:
+        console.print(f"  [dim]... {len(lines) - OUTPUT_LINES} lines before[/]")
+    for line in lines[-OUTPUT_LINES:]:
+        console.print(f"  {line}", markup=False)
+
+
+def show_error(error: KernelNewError) -> None:
+    """What was wrong and what to do, on stderr."""
+    console = stderr()
+    console.print(f"[red]error:[/] {escape(error.message)}")
+    if isinstance(error, CommandError):
+        show_output(error.output, console)
+    if error.hint:
+        console.print(f"[bold]try:[/] {escape(error.hint)}")
+
+
+def show_error_json(error: KernelNewError) -> None:
+    """The same as a document on stdout."""
+    show_json({"ok": False, "error": error.message, "hint": error.hint})
+
+
+def show_json(document: Any) -> None:
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def show_created(report: Report, command: str) -> None:
+    """The result of creating: what there is now, the command that makes it again, and what to do next."""
+    console = stdout()
+    skipped = [step.name for step in report.steps if step.skipped and step.name != "git"]
+    failed = [step.name for step in report.steps if not step.ok]
+    if failed:
+        unproven = f"not proven: {', '.join(failed + skipped)}"
+        console.print(f"\n[bold]{escape(str(report.path))}[/] was written, but is {unproven}.")
+    else:
+        console.print(f"\n[bold]{escape(str(report.path))}[/] is ready.")
+    console.print(f"Again without questions: {escape(command)}")
+    console.print("Next:")
+    for line in report.next:
+        console.print(f"  {escape(line)}")
+
+
+def show_dry_run(report: Report, command: str) -> None:
+    """The tree and the answers that creating would use."""
+    console = stdout()
+    tree = Tree(escape(f"{report.path}"), guide_style="dim")
+    branches = {"": tree}
+    for file in report.files:
+        parent = ""
+        for part in file.split("/")[:-1]:
+            path = f"{parent}{part}/"
+            if path not in branches:
+                branches[path] = branches[parent].add(escape(f"{part}/"))
+            parent = path
+        branches[parent].add(escape(file.split("/")[-1]))
+    console.print(tree)
+    show_table([(name, str(value)) for name, value in report.answers.items()], console)
+    console.print(f"Nothing was written. To write it: {escape(command)}")
+
+
+def show_table(rows: Sequence[tuple[str, ...]], console: Console) -> None:
+    """Rows of plain text in columns."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for _ in rows[0]:
+        table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table, soft_wrap=False)
+
+
+def show_requirements(requirements: list[Requirement]) -> None:
+    """Each requirement on a line, then how to get what is missing."""
+    console = stdout()
+    marks = _marks(console)
+    table = Table(box=None, pad_edge=False)
+    for title in ("", "", "wanted", "found"):
+        table.add_column(title, overflow="fold")
+    for requirement in requirements:
+        mark = marks["ok" if requirement.ok else "skipped" if requirement.optional else "failed"]
+        table.add_row(mark, *(escape(cell) for cell in (requirement.name, requirement.wanted, requirement.found)))
+    console.print(table, soft_wrap=False)
+    if missing := [requirement for requirement in requirements if not requirement.ok]:
+        console.print("\nTo get what is missing:")
+        for requirement in missing:
+            console.print(f"  {escape(requirement.name)}: {escape(requirement.how)}")

@@ -1,0 +1,190 @@
+"""Creates a kernel repository: rendered beside its destination, checked, and renamed into place in one step."""
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from kernel_new import questions, repository, template, verify
+from kernel_new.errors import KernelNewError, UsageError
+from kernel_new.project import Project
+from kernel_new.report import Level, Report, Watcher
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to create. `destination` is the current directory's child of the kernel's name where it is None."""
+
+    destination: Path | None
+    answers: dict[str, Any] = field(default_factory=dict)
+    defaults: bool = False
+    git: bool = True
+    level: Level = Level.TEST
+    dry_run: bool = False
+
+
+def create(request: Request, watcher: Watcher) -> Report:
+    """Create the repository and prove it.
+
+    Raises:
+        UsageError: An answer is refused, or the destination is not empty.
+        KernelNewError: It cannot be written; the file system is as it was.
+    """
+    interactive = not request.defaults
+    if interactive and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            "there is no terminal to ask questions on",
+            "Add --defaults, and a flag for each answer that should differ.",
+        )
+    if request.destination is None and request.defaults and "name" not in request.answers:
+        raise UsageError("the kernel has no name", "kernel-new DEST, or --name NAME")
+    destination = request.destination and _checked(request.destination)
+    with _terminated_is_interrupted(), _staging(destination or Path.cwd() / "my-kernel") as staged:
+        report = Report(destination or Path())
+        with report.step("render", watcher, fatal=True) as step:
+            _render(staged, request)
+            step.detail = f"{sum(file.is_file() for file in staged.rglob('*'))} files"
+        project = Project.read(staged)
+        destination = destination or _checked(Path.cwd() / project.name)
+        report.path = destination
+        report.describe(project.answers())
+        if request.dry_run:
+            report.files = sorted(str(file.relative_to(staged)) for file in staged.rglob("*") if file.is_file())
+            return report
+        _initialise(staged, destination, request, report, watcher)
+        _move(staged, destination)
+    verify.prove(Project(destination, project.build), request.level, report, watcher)
+    report.next = _next_steps(destination, report)
+    return report
+
+
+def command_line(report: Report) -> str:
+    """The command that creates the same repository without asking."""
+    flags = ["kernel-new", str(report.path), "--defaults"]
+    for name, value in report.answers.items():
+        for part in value if isinstance(value, list) else [value]:
+            flags += [f"--{name.replace('_', '-')}", str(part)]
+    return shlex.join(flags)
+
+
+def _checked(destination: Path) -> Path:
+    """`destination` as an absolute path, refused unless it is absent or an empty directory."""
+    path = Path(os.path.abspath(destination))  # noqa: PTH100  (resolve() would leave the path that the user sees)
+    try:
+        occupied = path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir())))
+    except OSError as error:
+        raise KernelNewError(f"{path} cannot be used: {error.strerror}") from error
+    if occupied:
+        raise UsageError(f"{path} already exists and is not an empty directory", "Choose another destination.")
+    return path
+
+
+@contextmanager
+def _staging(destination: Path) -> Iterator[Path]:
+    """A directory of the destination's name, beside it; removed at the end, with any parent made for it."""
+    made = [parent for parent in destination.parents if not parent.exists()]
+    beside = None
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=".kernel-new-", dir=destination.parent))
+        yield beside / destination.name
+    except OSError as error:
+        raise KernelNewError(f"{error.filename or destination.parent}: {error.strerror}") from error
+    finally:
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
+        for parent in made:
+            with suppress(OSError):
+                parent.rmdir()  # Only what is empty: nothing came of it.
+
+
+@contextmanager
+def _terminated_is_interrupted() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that what was begun is removed."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _render(staged: Path, request: Request) -> None:
+    """Ask what has no answer, check all answers and render, with copier."""
+    # Imported here: it takes longer than everything else that kernel-new does before building.
+    import copier
+    from copier.errors import CopierAnswersInterrupt, CopierError
+
+    with template.rendered_from() as source:
+        try:
+            copier.run_copy(
+                str(source),
+                staged,
+                data=request.answers,
+                defaults=request.defaults,
+                quiet=True,
+                settings=copier.Settings(),
+            )
+        except CopierAnswersInterrupt as error:
+            raise KeyboardInterrupt from error
+        except ValueError as error:
+            raise _refusal(error) from error
+        except CopierError as error:
+            raise KernelNewError(f"the template cannot be rendered: {error}") from error
+
+
+def _refusal(error: ValueError) -> UsageError:
+    """copier's refusal of an answer, with the flag that gives it another."""
+    text = str(error)
+    for name in questions.asked():
+        for prefix in (f"Validation error for question '{name}': ", f"Invalid choice for '{name}': "):
+            if text.startswith(prefix):
+                reason, _, proposed = text.removeprefix(prefix).partition("; for example: ")
+                flag = f"--{name.replace('_', '-')}"
+                return UsageError(
+                    reason,
+                    f"{flag} {shlex.quote(proposed)}" if proposed else f"See kernel-new --help, {flag}.",
+                )
+    return UsageError(text)
+
+
+def _initialise(staged: Path, destination: Path, request: Request, report: Report, watcher: Watcher) -> None:
+    """`git init`, unless it is unwanted or the destination lies in a repository already."""
+    if not request.git:
+        report.skip("git", "--no-git", watcher)
+    elif outer := repository.enclosing(destination.parent):
+        report.skip("git", f"it lies in the repository {outer}", watcher)
+    else:
+        with report.step("git", watcher, fatal=True) as step:
+            repository.initialise(staged)
+            step.detail = "initialised, nothing committed yet"
+
+
+def _move(staged: Path, destination: Path) -> None:
+    """The one step that makes the repository appear; replaces an empty directory, and nothing else."""
+    try:
+        staged.rename(destination)
+    except OSError as error:
+        raise KernelNewError(
+            f"{destination} appeared meanwhile and was left as it is: {error.strerror}"
+        ) from error
+
+
+def _next_steps(destination: Path, report: Report) -> list[str]:
+    """Three commands for this machine, ready to be pasted."""
+    here = shlex.quote(str(destination))
+    if not report.ok:
+        return ["kernel-new doctor", f"kernel-new verify {here}"]
+    return [f"cd {here}", "git add --all && git commit -m 'Start from kernel-new'", "pytest"]

@@ -1,0 +1,91 @@
+"""A kernel repository as data, read from its build.toml and .copier-answers.yml."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+import yaml
+from tomlkit.exceptions import TOMLKitError
+
+from kernel_new.errors import KernelNewError
+
+ANSWERS = ".copier-answers.yml"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A kernel repository: its directory and its build.toml, read once."""
+
+    path: Path
+    build: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, path: Path) -> "Project":
+        """Read the repository at `path`.
+
+        Raises:
+            KernelNewError: `path` is no kernel repository, or its build.toml is not what kernel-builder takes.
+        """
+        file = path / "build.toml"
+        if not file.is_file():
+            raise KernelNewError(
+                f"{path} is no kernel repository: it has no build.toml", "kernel-new NAME makes one."
+            )
+        try:
+            build = tomlkit.parse(file.read_text(encoding="utf-8")).unwrap()
+        except (TOMLKitError, UnicodeDecodeError) as error:
+            raise KernelNewError(f"{file} is not valid TOML: {error}") from error
+        project = cls(path, build)
+        try:
+            _ = project.name, project.version, project.license, project.backend, project.capabilities
+        except (KeyError, IndexError, TypeError) as error:
+            raise KernelNewError(
+                f"{file} lacks {error}", "See the keys of build.toml in kernel-builder's documentation."
+            ) from error
+        return project
+
+    @property
+    def name(self) -> str:
+        return str(self.build["general"]["name"])
+
+    @property
+    def module(self) -> str:
+        """The name as Python and Rust write it."""
+        return self.name.replace("-", "_")
+
+    @property
+    def version(self) -> int:
+        return int(self.build["general"]["version"])
+
+    @property
+    def license(self) -> str:
+        return str(self.build["general"]["license"])
+
+    @property
+    def backend(self) -> str:
+        """`cpu` or `cuda`, as `kernels` names it."""
+        return str(self.build["general"]["backends"][0])
+
+    @property
+    def capabilities(self) -> list[str]:
+        """CUDA capabilities that it declares; none for a CPU kernel."""
+        kernels = self.build["kernel"].values()
+        return [str(c) for kernel in kernels for c in kernel.get("cuda-capabilities", [])]
+
+    @property
+    def python_depends(self) -> list[str]:
+        return [str(name) for name in self.build["general"].get("python-depends", [])]
+
+    @property
+    def package(self) -> Path:
+        """The Python package that calls the ops."""
+        return self.path / "tvm-ffi-ext" / self.module
+
+    def answers(self) -> dict[str, Any]:
+        """What copier recorded: the answers, and `_commit` and `_src_path`; empty where it made nothing here."""
+        file = self.path / ANSWERS
+        if not file.is_file():
+            return {}
+        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return loaded if isinstance(loaded, dict) else {}

@@ -1,0 +1,29 @@
+"""Git around a new repository: initialised where there is none yet."""
+
+from pathlib import Path
+
+from kernel_new import process
+from kernel_new.errors import CommandError, KernelNewError
+
+
+def enclosing(directory: Path) -> Path | None:
+    """The work tree that `directory` lies in; None outside of any, or without git."""
+    try:
+        finished = process.run(["git", "rev-parse", "--show-toplevel"], cwd=directory, timeout=60)
+    except KernelNewError:
+        return None
+    return Path(finished.stdout.strip()) if finished.code == 0 and finished.stdout.strip() else None
+
+
+def initialise(directory: Path) -> None:
+    """Make `directory` a git repository, with nothing committed and no template directory of the user's applied.
+
+    Raises:
+        MissingToolError: git is not installed.
+        CommandError: git refuses.
+    """
+    finished = process.run(
+        ["git", "init", "--quiet", "--initial-branch=main", "--template="], cwd=directory, timeout=60
+    )
+    if finished.code:
+        raise CommandError("git init failed", "Create it without git: --no-git", finished.stderr)

@@ -1,0 +1,69 @@
+"""Lays out `build/<variant>/` the way the `kernels` library loads it."""
+
+import hashlib
+import json
+import platform
+import shutil
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from kernel_new.project import Project
+
+CUDA_DEFAULT = "13.0"
+"""CUDA version in the variant's name where no torch says another. The library links no CUDA, so any would do."""
+
+
+def name(project: Project) -> str:
+    """The build variant of `project` for this machine, as in `tvm-ffi01-cpu-x86_64-linux`."""
+    major, minor = version("apache-tvm-ffi").split(".")[:2]
+    machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+    compute = "cpu" if project.backend == "cpu" else f"cu{_cuda_version().replace('.', '')}"
+    return f"tvm-ffi{major}{minor}-{compute}-{machine}-{platform.system().lower()}"
+
+
+def stage(project: Project, library: Path) -> Path:
+    """Lay out the variant around a built library, replacing the one that was there; its directory.
+
+    The library's name and the metadata's id hold a digest of the library, so that two builds can be loaded into
+    one process.
+    """
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()[:8]
+    unique = f"_{project.module}_{project.backend}_{digest}"
+    directory = project.path / "build" / name(project)
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(project.package, directory, ignore=shutil.ignore_patterns("__pycache__", "_ops.py"))
+    shutil.copy(library, directory / f"{unique}{library.suffix}")
+    ops = (
+        "from pathlib import Path\n\n"
+        "import tvm_ffi\n\n"
+        f'ops = tvm_ffi.load_module(str(Path(__file__).parent / "{unique}{library.suffix}"))\n'
+    )
+    (directory / "_ops.py").write_text(ops, encoding="utf-8")
+    metadata = json.dumps(_metadata(project, unique), indent=2)
+    (directory / "metadata.json").write_text(f"{metadata}\n", encoding="utf-8")
+    return directory
+
+
+def _metadata(project: Project, unique: str) -> dict[str, Any]:
+    """The keys of kernel-builder's metadata.json that `kernels` requires."""
+    backend: dict[str, Any] = {"type": project.backend}
+    if project.capabilities:
+        backend["archs"] = project.capabilities
+    return {
+        "id": unique,
+        "name": project.name,
+        "version": project.version,
+        "license": project.license,
+        "python-depends": project.python_depends,
+        "backend": backend,
+    }
+
+
+def _cuda_version() -> str:
+    if find_spec("torch"):
+        import torch  # type: ignore[import-not-found,unused-ignore]
+
+        return str(torch.version.cuda or CUDA_DEFAULT)
+    return CUDA_DEFAULT

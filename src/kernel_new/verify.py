@@ -1,0 +1,99 @@
+"""Proves a kernel repository, level by level: it builds, Python loads it, its tests pass."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+from kernel_new import cargo, process, variant, warm
+from kernel_new.errors import CommandError, KernelNewError
+from kernel_new.project import Project
+from kernel_new.report import Level, Report, Watcher
+
+CUDA_LIBRARIES = ("libcuda.", "libcudart.", "libnvrtc.", "libcublas.")
+"""Libraries of CUDA that a kernel must not be linked to: it opens the driver at run time."""
+
+
+def prove(project: Project, level: Level, report: Report, watcher: Watcher) -> None:
+    """Add the steps up to `level` to `report`. After one that failed, the others are skipped."""
+    if level is Level.NONE:
+        return
+    wanted = list(Level)[1 : list(Level).index(level) + 1]
+    library: Path | None = None
+    for name in wanted:
+        if not report.ok:
+            report.skip(name, "a step before it failed", watcher)
+            continue
+        with report.step(name, watcher) as step:
+            if name is Level.BUILD:
+                warm.target(project.path, watcher.progress)
+                library = cargo.build(project.path, watcher.progress).library
+                step.detail = f"{library.name}, {library.stat().st_size / 1e6:.1f} MB"
+            elif name is Level.LOAD:
+                assert library is not None  # noqa: S101
+                step.detail = load(project, library)
+            else:
+                step.detail = test(project)
+
+
+def load(project: Project, library: Path) -> str:
+    """Stage the variant and load it through `kernels` in a process of its own.
+
+    Raises:
+        CommandError: It cannot be loaded.
+        KernelNewError: It has no function, exports more than its ops, or is linked to CUDA.
+    """
+    directory = variant.stage(project, library)
+    command = [sys.executable, "-m", "kernel_new.loading", str(directory)]
+    finished = process.run(command, cwd=directory, env=_quiet(), timeout=300)
+    if finished.code:
+        raise CommandError(f"kernels cannot load {directory.name}", output=finished.stderr)
+    found = json.loads(finished.stdout.splitlines()[-1])
+    if not found["functions"]:
+        raise KernelNewError(
+            "the kernel has no functions", f"List them in __all__ of {project.package / '__init__.py'}."
+        )
+    if found["exports"] is not None:
+        _check_symbols(found["exports"], found["needed"])
+    return f"{directory.name}: {', '.join(found['functions'])}"
+
+
+def _check_symbols(exports: list[str], needed: list[str]) -> None:
+    if foreign := [symbol for symbol in exports if not symbol.startswith("__tvm_ffi_")]:
+        raise KernelNewError(
+            f"the library exports more than its ops: {', '.join(foreign[:5])}",
+            "Export ops with tvm_ffi_dll_export_typed_func! only.",
+        )
+    if not exports:
+        raise KernelNewError("the library exports no op", "Export ops with tvm_ffi_dll_export_typed_func!.")
+    if linked := [library for library in needed if library.startswith(CUDA_LIBRARIES)]:
+        raise KernelNewError(
+            f"the library is linked to {', '.join(linked)}",
+            "Open the driver at run time, as src/launch.rs does.",
+        )
+
+
+def test(project: Project) -> str:
+    """Run the repository's own tests; their closing line.
+
+    Raises:
+        CommandError: One failed, or none ran.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "--color=no"]
+    finished = process.run(command, cwd=project.path, env=_quiet())
+    lines = finished.stdout.strip().splitlines()
+    if finished.code:
+        raise CommandError(
+            lines[-1] if lines else "pytest did not run",
+            f"cd {shlex.quote(str(project.path))} && python -m pytest",
+            finished.stdout + finished.stderr,
+        )
+    return lines[-1]
+
+
+def _quiet() -> dict[str, str]:
+    """The environment of the proof: nothing is fetched, and no option from outside changes the tests."""
+    env = process.environment({"HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"})
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONOPTIMIZE", "LOCAL_KERNELS"):
+        env.pop(name, None)
+    return env

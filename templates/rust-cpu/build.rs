@@ -1,0 +1,13 @@
+//! Lets `cargo test` find `libtvm_ffi.so`, which lives in the Python environment.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=PATH");
+    // A failure is reported by tvm-ffi-sys, whose build script runs the same command.
+    if let Ok(output) = Command::new("tvm-ffi-config").arg("--libdir").output() {
+        let directory = String::from_utf8_lossy(&output.stdout);
+        println!("cargo::rustc-env=LD_LIBRARY_PATH={}", directory.trim());
+    }
+}

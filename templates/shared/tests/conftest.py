@@ -1,0 +1,108 @@
+"""Builds the kernel once, lays it out as the `kernels` library loads it, and gives it to the tests."""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import kernels
+import pytest
+import tvm_ffi
+from frameworks import Numpy, available
+
+ROOT = Path(__file__).parent.parent
+BUILD = tomllib.loads((ROOT / "build.toml").read_text(encoding="utf-8"))
+GENERAL = BUILD["general"]
+BACKEND = GENERAL["backends"][0]
+
+
+def cargo_build() -> Path:
+    """Build the host crate with cargo, and return the library's path from cargo's own messages."""
+    scripts = sysconfig.get_path("scripts")  # where tvm-ffi-config is, also when no environment is active
+    environment = {**os.environ, "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")])}
+    command = ["cargo", "build", "--release", "--locked", "--message-format=json-render-diagnostics"]
+    built = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    if built.returncode:
+        pytest.exit(f"{' '.join(command)} failed", returncode=1)
+    messages = [json.loads(line) for line in built.stdout.splitlines()]
+    libraries = [
+        Path(file)
+        for message in messages
+        if message["reason"] == "compiler-artifact" and "cdylib" in message["target"]["kind"]
+        for file in message["filenames"]
+        if file.endswith((".so", ".dylib"))
+    ]
+    return libraries[-1]
+
+
+def variant_name() -> str:
+    """Name of the build variant of this machine, as in tvm-ffi01-cpu-x86_64-linux."""
+    major, minor = tvm_ffi.__version__.split(".")[:2]
+    machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+    compute = "cpu"
+    if BACKEND == "cuda":
+        torch = sys.modules.get("torch")
+        version = torch.version.cuda if torch is not None else None
+        compute = "cu" + (version or "13.0").replace(".", "")
+    return f"tvm-ffi{major}{minor}-{compute}-{machine}-{platform.system().lower()}"
+
+
+def stage() -> Path:
+    """Lay out ``build/<variant>/``: the Python package, the library and what `kernels` reads about them."""
+    library = cargo_build()
+    module = GENERAL["name"].replace("-", "_")
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()[:8]
+    unique = f"_{module}_{BACKEND}_{digest}"
+    variant = ROOT / "build" / variant_name()
+    shutil.rmtree(variant, ignore_errors=True)
+    ignored = shutil.ignore_patterns("__pycache__", "_ops.py")
+    shutil.copytree(ROOT / "tvm-ffi-ext" / module, variant, ignore=ignored)
+    shutil.copy(library, variant / f"{unique}{library.suffix}")
+    (variant / "_ops.py").write_text(
+        "from pathlib import Path\n\n"
+        "import tvm_ffi\n\n"
+        f'ops = tvm_ffi.load_module(str(Path(__file__).parent / "{unique}{library.suffix}"))\n',
+        encoding="utf-8",
+    )
+    backend = {"type": BACKEND}
+    if BACKEND == "cuda":
+        backend["archs"] = BUILD["kernel"][module]["cuda-capabilities"]
+    metadata = {
+        "id": unique,
+        "name": GENERAL["name"],
+        "version": GENERAL["version"],
+        "license": GENERAL["license"],
+        "python-depends": GENERAL.get("python-depends", []),
+        "backend": backend,
+    }
+    (variant / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+    return variant
+
+
+@pytest.fixture(scope="session")
+def kernel():
+    """The loaded kernel: built here, or the one that LOCAL_KERNELS names, as in kernel-builder's CI."""
+    repo_id = GENERAL["hub"]["repo-id"]
+    if f"{repo_id}=" in os.environ.get("LOCAL_KERNELS", ""):
+        return kernels.get_kernel(repo_id, version=GENERAL["version"])
+    return kernels.get_local_kernel(stage())
+
+
+@pytest.fixture(scope="session", params=available(BACKEND), ids=str)
+def framework(request):
+    """Whose tensors a test uses; skips, with the reason, where there are none."""
+    if request.param.missing:
+        pytest.skip(request.param.missing)
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def contract():
+    """Makes tensors to be refused. They need no GPU, since a refused tensor is never read."""
+    return Numpy(BACKEND)
