@@ -54,7 +54,7 @@ def _answer(name: str) -> Any:
     question = questions.asked()[name]
     values = [choice.value for choice in question.choices]
     return typer.Option(
-        f"--{name.replace('_', '-')}",
+        question.flag,
         help=question.help,
         metavar="|".join(values) or None,
         autocompletion=(lambda: values) if values else None,
@@ -148,9 +148,7 @@ def list_(json: Json = False) -> None:
         console.show_json({name: {c.value: c.about for c in question.choices} for name, question in asked.items()})
         return
     rows = [
-        (f"--{name.replace('_', '-')}", choice.value, choice.about)
-        for name, question in asked.items()
-        for choice in question.choices
+        (question.flag, choice.value, choice.about) for question in asked.values() for choice in question.choices
     ]
     console.show_table(rows, console.stdout())
 

@@ -92,7 +92,8 @@ class Quiet:
 def show_step(step: Step, console: Console) -> None:
     """One line on a step, and after a failure what the program printed and what to do."""
     mark = _marks(console)["skipped" if step.skipped else "ok" if step.ok else "failed"]
-    seconds = "" if step.skipped else f" [dim]({step.seconds:.1f} s)[/]"
+    timed = not step.skipped and step.name in ("build", "load", "test")
+    seconds = f" [dim]({step.seconds:.1f} s)[/]" if timed else ""
     console.print(f"{mark} {step.name:<6} {escape(step.detail)}{seconds}")
     show_output(step.output, console)
     if step.hint:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import yaml
+
 from kernel_new import questions, repository, template, verify
 from kernel_new.errors import KernelNewError, UsageError
 from kernel_new.project import Project
@@ -67,11 +69,16 @@ def create(request: Request, watcher: Watcher) -> Report:
 
 
 def command_line(report: Report) -> str:
-    """The command that creates the same repository without asking."""
+    """The command that creates the same repository without asking: what differs from the defaults."""
     flags = ["kernel-new", str(report.path), "--defaults"]
-    for name, value in report.answers.items():
+    name = report.answers["name"]
+    for question in questions.asked().values():
+        value = report.answers.get(question.name)
+        default = report.path.name if question.name == "name" else question.default.replace("«name»", name)
+        if value is None or (yaml.safe_load(default) if isinstance(value, list) else default) == value:
+            continue
         for part in value if isinstance(value, list) else [value]:
-            flags += [f"--{name.replace('_', '-')}", str(part)]
+            flags += [question.flag, str(part)]
     return shlex.join(flags)
 
 
@@ -79,9 +86,12 @@ def _checked(destination: Path) -> Path:
     """`destination` as an absolute path, refused unless it is absent or an empty directory."""
     path = Path(os.path.abspath(destination))  # noqa: PTH100  (resolve() would leave the path that the user sees)
     try:
+        file = next((parent for parent in path.parents if parent.exists() and not parent.is_dir()), None)
         occupied = path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir())))
     except OSError as error:
         raise KernelNewError(f"{path} cannot be used: {error.strerror}") from error
+    if file:
+        raise UsageError(f"{file} is not a directory", "Choose another destination.")
     if occupied:
         raise UsageError(f"{path} already exists and is not an empty directory", "Choose another destination.")
     return path
@@ -146,17 +156,17 @@ def _render(staged: Path, request: Request) -> None:
 
 
 def _refusal(error: ValueError) -> UsageError:
-    """copier's refusal of an answer, with the flag that gives it another."""
+    """copier's refusal of an answer, with the option that would give one that it takes."""
     text = str(error)
-    for name in questions.asked():
-        for prefix in (f"Validation error for question '{name}': ", f"Invalid choice for '{name}': "):
-            if text.startswith(prefix):
-                reason, _, proposed = text.removeprefix(prefix).partition("; for example: ")
-                flag = f"--{name.replace('_', '-')}"
-                return UsageError(
-                    reason,
-                    f"{flag} {shlex.quote(proposed)}" if proposed else f"See kernel-new --help, {flag}.",
-                )
+    for question in questions.asked().values():
+        if text.startswith(f"Invalid choice for '{question.name}': "):
+            values = [choice.value for choice in question.choices]
+            return UsageError(f"{question.name} is none of {', '.join(values)}", f"{question.flag} {values[0]}")
+        prefix = f"Validation error for question '{question.name}': "
+        if text.startswith(prefix):
+            reason, _, proposed = text.removeprefix(prefix).partition("; try ")
+            values = yaml.safe_load(proposed) if proposed.startswith("[") else [proposed]
+            return UsageError(reason, " ".join(f"{question.flag} {shlex.quote(value)}" for value in values))
     return UsageError(text)
 
 
@@ -164,6 +174,8 @@ def _initialise(staged: Path, destination: Path, request: Request, report: Repor
     """`git init`, unless it is unwanted or the destination lies in a repository already."""
     if not request.git:
         report.skip("git", "--no-git", watcher)
+    elif shutil.which("git") is None:
+        report.skip("git", "git is not installed, and updates will need it", watcher)
     elif outer := repository.enclosing(destination.parent):
         report.skip("git", f"it lies in the repository {outer}", watcher)
     else:

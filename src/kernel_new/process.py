@@ -75,8 +75,9 @@ def run(
             errors="replace",
             start_new_session=True,
         )
-    except OSError as error:
-        raise MissingToolError(f"{name} could not be run: {error.strerror}", "kernel-new doctor") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise MissingToolError(f"{name} could not be run: {reason}", "kernel-new doctor") from error
     expired: list[bool] = []
 
     def expire() -> None:

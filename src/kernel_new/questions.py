@@ -24,6 +24,11 @@ class Question:
     default: str
     choices: tuple[Choice, ...]
 
+    @property
+    def flag(self) -> str:
+        """The option that answers it."""
+        return f"--{self.name.replace('_', '-')}"
+
 
 @cache
 def asked() -> dict[str, Question]:

@@ -14,4 +14,7 @@ def empty_like(x):
         module = sys.modules.get(framework)
         if module is not None and isinstance(x, getattr(module, tensor)):
             return module.empty_like(x)
-    raise TypeError(f"out: needed for x of type {type(x).__name__}; new outputs are torch or numpy only")
+    kind = type(x).__name__
+    raise TypeError(
+        f"out: needed for x of type {kind}; new outputs are torch or numpy only"
+    )

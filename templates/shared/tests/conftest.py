@@ -1,4 +1,4 @@
-"""Builds the kernel once, lays it out as the `kernels` library loads it, and gives it to the tests."""
+"""Builds the kernel once, lays it out as `kernels` loads it, hands it to the tests."""
 
 import hashlib
 import json
@@ -21,20 +21,35 @@ BUILD = tomllib.loads((ROOT / "build.toml").read_text(encoding="utf-8"))
 GENERAL = BUILD["general"]
 BACKEND = GENERAL["backends"][0]
 
+OPS = """from pathlib import Path
+
+import tvm_ffi
+
+ops = tvm_ffi.load_module(str(Path(__file__).parent / "{library}"))
+"""
+
 
 def cargo_build() -> Path:
-    """Build the host crate with cargo, and return the library's path from cargo's own messages."""
-    scripts = sysconfig.get_path("scripts")  # where tvm-ffi-config is, also when no environment is active
-    environment = {**os.environ, "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")])}
-    command = ["cargo", "build", "--release", "--locked", "--message-format=json-render-diagnostics"]
-    built = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    """Build the host crate; the library's path comes from cargo's own messages."""
+    # Where tvm-ffi-config is, also when no virtual environment is active.
+    scripts = sysconfig.get_path("scripts")
+    path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
+    command = ["cargo", "build", "--release", "--locked"]
+    built = subprocess.run(
+        [*command, "--message-format=json-render-diagnostics"],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     if built.returncode:
         pytest.exit(f"{' '.join(command)} failed", returncode=1)
     messages = [json.loads(line) for line in built.stdout.splitlines()]
     libraries = [
         Path(file)
         for message in messages
-        if message["reason"] == "compiler-artifact" and "cdylib" in message["target"]["kind"]
+        if message["reason"] == "compiler-artifact"
+        and "cdylib" in message["target"]["kind"]
         for file in message["filenames"]
         if file.endswith((".so", ".dylib"))
     ]
@@ -44,7 +59,7 @@ def cargo_build() -> Path:
 def variant_name() -> str:
     """Name of the build variant of this machine, as in tvm-ffi01-cpu-x86_64-linux."""
     major, minor = tvm_ffi.__version__.split(".")[:2]
-    machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+    machine = platform.machine().replace("arm64", "aarch64").replace("AMD64", "x86_64")
     compute = "cpu"
     if BACKEND == "cuda":
         torch = sys.modules.get("torch")
@@ -54,7 +69,7 @@ def variant_name() -> str:
 
 
 def stage() -> Path:
-    """Lay out ``build/<variant>/``: the Python package, the library and what `kernels` reads about them."""
+    """Lay out ``build/<variant>/``: Python package, library, metadata."""
     library = cargo_build()
     module = GENERAL["name"].replace("-", "_")
     digest = hashlib.sha256(library.read_bytes()).hexdigest()[:8]
@@ -64,12 +79,7 @@ def stage() -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "_ops.py")
     shutil.copytree(ROOT / "tvm-ffi-ext" / module, variant, ignore=ignored)
     shutil.copy(library, variant / f"{unique}{library.suffix}")
-    (variant / "_ops.py").write_text(
-        "from pathlib import Path\n\n"
-        "import tvm_ffi\n\n"
-        f'ops = tvm_ffi.load_module(str(Path(__file__).parent / "{unique}{library.suffix}"))\n',
-        encoding="utf-8",
-    )
+    (variant / "_ops.py").write_text(OPS.format(library=f"{unique}{library.suffix}"))
     backend = {"type": BACKEND}
     if BACKEND == "cuda":
         backend["archs"] = BUILD["kernel"][module]["cuda-capabilities"]
@@ -81,13 +91,13 @@ def stage() -> Path:
         "python-depends": GENERAL.get("python-depends", []),
         "backend": backend,
     }
-    (variant / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+    (variant / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
     return variant
 
 
 @pytest.fixture(scope="session")
 def kernel():
-    """The loaded kernel: built here, or the one that LOCAL_KERNELS names, as in kernel-builder's CI."""
+    """The loaded kernel: built here, or by kernel-builder, which sets LOCAL_KERNELS."""
     repo_id = GENERAL["hub"]["repo-id"]
     if f"{repo_id}=" in os.environ.get("LOCAL_KERNELS", ""):
         return kernels.get_kernel(repo_id, version=GENERAL["version"])
@@ -104,5 +114,5 @@ def framework(request):
 
 @pytest.fixture(scope="session")
 def contract():
-    """Makes tensors to be refused. They need no GPU, since a refused tensor is never read."""
+    """Makes tensors to be refused, which need no GPU: they are never read."""
     return Numpy(BACKEND)

@@ -1,7 +1,8 @@
 """Tensors for the tests, each made from and read back as float64 numpy arrays.
 
-`Dlpack` wraps numpy memory and needs no framework: it adds bfloat16, and lets contracts be tested for
-a GPU that is not there, since a refused tensor is never read. `Torch` is the real thing on any device.
+`Dlpack` wraps numpy memory and needs no framework: it adds bfloat16, and lets contracts
+be tested for a GPU that is not there, since a refused tensor is never read. `Torch` is
+the real thing on any device.
 """
 
 import ctypes
@@ -21,9 +22,10 @@ class Dlpack:
     def __dlpack__(self, **_):
         capsule = self.memory.__dlpack__()
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        pointer.restype = ctypes.c_void_p
+        pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
         tensor = pointer(capsule, b"dltensor")
-        # struct DLTensor of dlpack.h: data at byte 0, device type at 8, dtype code at 20.
+        # struct DLTensor of dlpack.h: device type at 8, dtype code at 20.
         ctypes.c_int32.from_address(tensor + 8).value = self.__dlpack_device__()[0]
         if self.dtype == "bfloat16":
             ctypes.c_uint8.from_address(tensor + 20).value = 4  # kDLBfloat
@@ -49,7 +51,7 @@ class Numpy:
     def tensor(self, values, dtype: str):
         values = np.asarray(values, np.float64)
         if dtype == "bfloat16":
-            # The upper half of a float32, rounded to nearest even; NaN apart, whose payload could carry.
+            # The upper half of a float32, rounded to nearest even. NaN could carry.
             bits = values.astype(np.float32).view(np.uint32)
             rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
             memory = np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
@@ -63,7 +65,11 @@ class Numpy:
 
     def values(self, tensor):
         if isinstance(tensor, Dlpack) and tensor.dtype == "bfloat16":
-            return (tensor.memory.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+            return (
+                (tensor.memory.astype(np.uint32) << 16)
+                .view(np.float32)
+                .astype(np.float64)
+            )
         return np.asarray(getattr(tensor, "memory", tensor), np.float64)
 
 

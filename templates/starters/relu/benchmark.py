@@ -1,4 +1,4 @@
-"""relu against torch: run ``kernels benchmark .`` after ``pytest``, which builds the kernel."""
+"""relu against torch: ``kernels benchmark .`` after ``pytest``, which builds it."""
 
 import torch
 from kernels.benchmark import Benchmark

@@ -8,18 +8,20 @@ def relu(x, out=None):
     """Element-wise ``max(x, 0)``. NaN stays NaN.
 
     Args:
-        x: Contiguous tensor on «"a CUDA device" if backend == "rust-cuda" else "the CPU"», of any shape; float32, float16 or bfloat16.
-            A torch tensor, a numpy array or any other object with ``__dlpack__``.
-        out: Where to write: a tensor of the shape, dtype and device of ``x``, or ``x`` itself.
-            A new one by default, for torch and numpy.
+        x: Contiguous tensor of any shape on «"a CUDA device" if backend == "rust-cuda" else "the CPU"»;
+            float32, float16 or bfloat16. From torch, numpy or any library with
+            ``__dlpack__``.
+        out: Where to write: a tensor of the shape, dtype and device of ``x``, or ``x``
+            itself. A new one by default, for torch and numpy.
 
     Returns:
         ``out``.
 
     Raises:
-        TypeError: ``x`` has another dtype, ``out`` not the dtype of ``x``, or one is no tensor.
-        ValueError: A tensor is not contiguous or on another device, shapes differ, or ``out``
-            overlaps a part of ``x``.
+        TypeError: ``x`` has another dtype, ``out`` not the dtype of ``x``, or one is
+            no tensor.
+        ValueError: A tensor is not contiguous or on another device, shapes differ, or
+            ``out`` overlaps a part of ``x``.
     """
     if out is None:
         out = empty_like(x)

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 from frameworks import DTYPES
 
-SHAPES = [(), (1,), (7,), (33, 65), (2, 3, 5, 7), (1 << 20,), ((1 << 20) + 3,), (0,), (4, 0, 3)]
+SHAPES = [
+    (),
+    (1,),
+    (7,),
+    (33, 65),
+    (2, 3, 5, 7),
+    (1 << 20,),
+    ((1 << 20) + 3,),
+    (0,),
+    (4, 0, 3),
+]
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-8, -1e-8, 6e4, -6e4, 1e-45, -1e-45]
 
 
@@ -50,7 +60,9 @@ def test_in_place(kernel, framework, count, dtype):
 def test_slices_start_at_any_element(kernel, framework, start, dtype):
     x, out = framework.tensor(random(1000), dtype), framework.empty((1000,), dtype)
     kernel.relu(x[start:], out[start:])
-    expected = np.concatenate([np.full(start, 7.0), reference(framework.values(x))[start:]])
+    expected = np.concatenate(
+        [np.full(start, 7.0), reference(framework.values(x))[start:]]
+    )
     np.testing.assert_array_equal(framework.values(out), expected)
 
 
@@ -70,12 +82,17 @@ def test_needs_out_for_other_tensors(kernel, contract):
 @pytest.mark.parametrize("dtype", ["float64", "int32", "uint8", "bool"])
 def test_refuses_other_dtypes(kernel, contract, dtype):
     x = contract.tensor([1.0], dtype)
-    with pytest.raises(TypeError, match=f"x: expected float32, float16 or bfloat16, got {dtype}"):
+    with pytest.raises(
+        TypeError, match=f"x: expected float32, float16 or bfloat16, got {dtype}"
+    ):
         kernel.relu(x, x)
 
 
 def test_refuses_strided_tensors(kernel, contract):
-    x, out = contract.tensor(np.zeros((4, 6)), "float32"), contract.empty((4, 3), "float32")
+    x, out = (
+        contract.tensor(np.zeros((4, 6)), "float32"),
+        contract.empty((4, 3), "float32"),
+    )
     with pytest.raises(ValueError, match="x: must be contiguous"):
         kernel.relu(x[:, ::2], out)
     with pytest.raises(ValueError, match="out: must be contiguous"):
@@ -90,8 +107,12 @@ def test_refuses_another_shape(kernel, contract):
 
 
 def test_refuses_another_dtype_of_out(kernel, contract):
-    with pytest.raises(TypeError, match="out: expected the dtype of x, float32, got float16"):
-        kernel.relu(contract.tensor([1.0], "float32"), contract.tensor([1.0], "float16"))
+    with pytest.raises(
+        TypeError, match="out: expected the dtype of x, float32, got float16"
+    ):
+        kernel.relu(
+            contract.tensor([1.0], "float32"), contract.tensor([1.0], "float16")
+        )
 
 
 def test_refuses_partial_overlap(kernel, contract):
@@ -110,7 +131,9 @@ def test_refuses_what_is_no_tensor(kernel, contract):
 def test_refuses_another_device(kernel, contract):
     elsewhere = type(contract)("cpu" if contract.device == "cuda" else "cuda")
     x, other = contract.tensor([1.0], "float32"), elsewhere.tensor([1.0], "float32")
-    with pytest.raises(ValueError, match=f"x: expected a tensor on {contract.device}, got one on"):
+    with pytest.raises(
+        ValueError, match=f"x: expected a tensor on {contract.device}, got one on"
+    ):
         kernel.relu(other, other)
     with pytest.raises(ValueError, match="out: expected the device of x"):
         kernel.relu(x, other)

@@ -1,0 +1,113 @@
+"""Isolation for every test (home, caches, git), and repositories that are made once."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_new import console, questions
+from kernel_new.create import Request, create
+from kernel_new.report import Level, Report
+
+BACKENDS = [choice.value for choice in questions.asked()["backend"].choices]
+COMBINATIONS = [
+    {"backend": backend, "kernel": kernel.value, **compiler}
+    for backend in BACKENDS
+    for kernel in questions.asked()["kernel"].choices
+    for compiler in (
+        [{"device_compiler": c.value} for c in questions.asked()["device_compiler"].choices]
+        if backend == "rust-cuda"
+        else [{}]
+    )
+]
+"""Every combination of answers that changes which files there are."""
+
+
+def combination_id(combination: dict[str, str]) -> str:
+    return "-".join(combination.values())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _isolated(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A home of its own, with the machine's Rust; nothing of the user's git or cargo settings applies."""
+    home = Path.home()
+    os.environ.setdefault("CARGO_HOME", str(home / ".cargo"))
+    os.environ.setdefault("RUSTUP_HOME", str(home / ".rustup"))
+    isolated = tmp_path_factory.mktemp("home")
+    os.environ |= {"HOME": str(isolated), "XDG_CACHE_HOME": str(isolated / "cache"), "HF_HUB_OFFLINE": "1"}
+    os.environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "COLUMNS": "100"}
+    for who in ("AUTHOR", "COMMITTER"):
+        os.environ |= {f"GIT_{who}_NAME": "Ada", f"GIT_{who}_EMAIL": "ada@example.org"}
+    for name in ("CARGO_TARGET_DIR", "RUSTFLAGS", "RUSTC_WRAPPER", "RUSTUP_TOOLCHAIN", "PYTEST_ADDOPTS", "CI"):
+        os.environ.pop(name, None)
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """Runs the command line in a process of its own."""
+
+    def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "kernel_new", *map(str, arguments)]
+        return subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600, **options
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_json(run: Run) -> Callable[..., dict[str, Any]]:
+    """Runs it with --json, and returns the document, which must be all that is on stdout."""
+
+    def run_json(*arguments: str | Path, **options: Any) -> dict[str, Any]:
+        document = json.loads(run(*arguments, "--json", **options).stdout)
+        assert isinstance(document, dict)
+        return document
+
+    return run_json
+
+
+def make(destination: Path, level: Level = Level.NONE, **answers: Any) -> Report:
+    """Create a repository in this process, with the defaults for what is not given."""
+    return create(Request(destination, answers, defaults=True, level=level), console.Quiet())
+
+
+@pytest.fixture(scope="session", params=COMBINATIONS, ids=combination_id)
+def proven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """A created and proven repository of each combination; not to be changed."""
+    directory = tmp_path_factory.mktemp("proven")
+    return make(directory / "demo-kernel", Level.TEST, **request.param)
+
+
+@pytest.fixture(scope="session")
+def built_cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rust-cpu repository that was built; to be copied by the tests that change it."""
+    report = make(tmp_path_factory.mktemp("built") / "demo-kernel", Level.BUILD)
+    assert report.ok, report.steps
+    return report.path
+
+
+@pytest.fixture
+def cpu(built_cpu: Path, tmp_path: Path) -> Path:
+    """A built rust-cpu repository of one's own."""
+    copy = tmp_path / built_cpu.name
+    shutil.copytree(built_cpu, copy)
+    return copy
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """The content of each file below a directory, git's own aside."""
+    return {
+        str(file.relative_to(directory)): file.read_bytes()
+        for file in sorted(directory.rglob("*"))
+        if file.is_file() and ".git" not in file.relative_to(directory).parts
+    }

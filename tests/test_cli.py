@@ -1,0 +1,172 @@
+"""The command line: what goes where, exit codes, and nothing that drifts from copier.yml."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+from conftest import Run, make, tree
+
+from kernel_new import __version__, questions
+
+RunJson = Callable[..., dict[str, Any]]
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version").stdout == f"kernel-new {__version__}\n"
+    for arguments in (["--help"], ["-h"], ["new", "--help"], ["verify", "--help"]):
+        finished = run(*arguments)
+        assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_every_question_has_a_flag_with_its_help_and_choices(run: Run) -> None:
+    shown = re.sub(r"[│\s]+", " ", run("new", "--help", env={"COLUMNS": "300", "PATH": "/usr/bin"}).stdout)
+    for question in questions.asked().values():
+        assert question.flag in shown
+        assert question.help in shown
+        for choice in question.choices:
+            assert choice.value in shown
+
+
+def test_list_shows_every_choice(run: Run, run_json: RunJson) -> None:
+    shown = run("list").stdout
+    for name in ("backend", "kernel", "device_compiler"):
+        for choice in questions.asked()[name].choices:
+            assert choice.value in shown
+            assert choice.about in shown
+            assert run_json("list")[name][choice.value] == choice.about
+
+
+def test_the_json_document(run: Run, tmp_path: Path) -> None:
+    finished = run(tmp_path / "demo-kernel", "--defaults", "--verify", "none", "--json")
+    document = json.loads(finished.stdout)
+    assert finished.stderr == ""
+    assert list(document) == ["ok", "path", "answers", "template", "steps", "next"]
+    assert document["ok"] is True
+    assert document["path"] == str(tmp_path / "demo-kernel")
+    assert document["answers"]["backend"] == "rust-cpu"
+    assert list(document["template"]) == ["url", "version"]
+    for step in document["steps"]:
+        assert list(step) == ["name", "ok", "skipped", "seconds", "detail"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--name", "fn", "--defaults"],
+        ["--no-such-option"],
+        ["demo-kernel", "another", "--defaults"],
+        ["demo-kernel", "--verify", "everything"],
+        ["demo-kernel"],
+        ["--defaults"],
+        ["demo-kernel", "--defaults", "--data", "name"],
+        ["demo-kernel", "--defaults", "--data", "colour=blue"],
+        ["demo-kernel", "--defaults", "--data-file", "missing.yml"],
+        ["demo-kernel", "--defaults", "--data-file", "list.yml"],
+        ["demo-kernel", "--defaults", "--data-file", "broken.yml"],
+    ],
+)
+def test_wrong_usage_ends_with_2_a_message_and_no_traceback(
+    arguments: list[str], run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "list.yml").write_text("- a\n")
+    (tmp_path / "broken.yml").write_text("a: [\n")
+    before = tree(tmp_path)
+    finished = run(*arguments, cwd=tmp_path)
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert finished.stderr.startswith("error: ")
+    assert "Traceback" not in finished.stderr
+    assert tree(tmp_path) == before
+    document = json.loads(run(*arguments, "--json", cwd=tmp_path).stdout)
+    assert document["ok"] is False
+    assert document["error"]
+
+
+def test_answers_by_flag_beat_data_beats_file(run_json: RunJson, tmp_path: Path) -> None:
+    (tmp_path / "answers.yml").write_text("author: file\nlicense: MIT\nrepo_id: file/file\n_commit: v9\n")
+    document = run_json(
+        tmp_path / "demo-kernel", "--defaults", "--verify=none", "--data-file", tmp_path / "answers.yml",
+        "--data", "author=data", "--data", "repo_id=data/data", "--author", "flag",
+    )  # fmt: skip
+    assert (document["answers"]["author"], document["answers"]["repo_id"]) == ("flag", "data/data")
+    assert document["answers"]["license"] == "MIT"
+    assert document["template"]["version"] != "v9"
+
+
+def test_capabilities_are_repeatable(run_json: RunJson, tmp_path: Path) -> None:
+    flags = ["--backend", "rust-cuda", "--cuda-capabilities", "9.0", "--cuda-capabilities", "8.0"]
+    document = run_json(tmp_path / "demo-kernel", "--defaults", "--verify=none", *flags)
+    assert document["answers"]["cuda_capabilities"] == ["9.0", "8.0"]
+
+
+@pytest.mark.parametrize("directory", ["plain", "my dir", "it's", "ünï", "$HOME"])
+def test_the_printed_commands_can_be_pasted(directory: str, run: Run, tmp_path: Path) -> None:
+    finished = run(tmp_path / directory / "demo-kernel", "--defaults", "--verify", "none", "--author", "Ada L.")
+    again = next(line for line in finished.stdout.splitlines() if line.startswith("Again"))
+    arguments = shlex.split(again.partition(": ")[2])[1:]
+    made = tmp_path / directory / "demo-kernel"
+    assert arguments == [str(made), "--defaults", "--author", "Ada L."]
+    cd = next(line.strip() for line in finished.stdout.splitlines() if line.startswith("  cd "))
+    assert subprocess.check_output(["sh", "-c", f"{cd} && pwd"], text=True).strip() == str(made)
+
+
+def test_quiet_prints_nothing(run: Run, tmp_path: Path) -> None:
+    finished = run(tmp_path / "demo-kernel", "--defaults", "--verify", "none", "--quiet")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
+
+
+def test_plain_ascii_where_the_terminal_has_nothing_else(run: Run, tmp_path: Path) -> None:
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": "/usr/bin:/bin"}
+    finished = run(tmp_path / "demo-kernel", "--defaults", "--verify", "none", env=environment)
+    assert finished.returncode == 0
+    assert (finished.stdout + finished.stderr).isascii()
+
+
+def test_a_reader_that_closes_early_is_no_traceback(tmp_path: Path) -> None:
+    command = shlex.join([sys.executable, "-m", "kernel_new", "list"])
+    finished = subprocess.run(["sh", "-c", f"{command} | true"], capture_output=True, text=True, check=False)
+    assert "Traceback" not in finished.stderr
+
+
+def test_the_questions_are_asked_in_a_terminal(tmp_path: Path) -> None:
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "kernel_new", str(tmp_path / "asked"), "--verify", "none"],
+        encoding="utf-8",
+        timeout=20,
+    )
+    asked = questions.asked()
+    child.expect_exact(asked["name"].help)
+    child.sendline("")
+    child.expect_exact(asked["backend"].help)
+    child.expect_exact("rust-cuda: on NVIDIA GPUs")
+    child.send("\x1b[B\r")
+    for name in ("kernel", "device_compiler", "cuda_capabilities", "repo_id", "license", "author"):
+        child.expect_exact(asked[name].help[:40])
+        child.sendline("")
+    child.expect("is ready")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert make(tmp_path / "made" / "asked", backend="rust-cuda").answers["backend"] == "rust-cuda"
+    assert tree(tmp_path / "asked") == tree(tmp_path / "made" / "asked")
+
+
+def test_control_c_at_a_question_leaves_nothing(tmp_path: Path) -> None:
+    child = pexpect.spawn(
+        sys.executable, ["-m", "kernel_new", str(tmp_path / "asked")], encoding="utf-8", timeout=20
+    )
+    child.expect_exact(questions.asked()["name"].help)
+    child.sendintr()
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+    assert "Traceback" not in (child.before or "")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,219 @@
+"""What is emitted: the same by plain copier, locked, formatted, linted, and nothing of the template left."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import COMBINATIONS, combination_id, make, tree
+from packaging.licenses import canonicalize_license_expression
+
+from kernel_new import process, questions, template
+from kernel_new.report import Report
+
+everywhere = pytest.mark.parametrize("combination", COMBINATIONS, ids=combination_id)
+
+
+def check(*command: str, cwd: Path) -> str:
+    finished = process.run(command, cwd=cwd)
+    assert finished.code == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+@pytest.fixture(scope="session")
+def template_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The template as the git repository that it is published as."""
+    clone = tmp_path_factory.mktemp("template")
+    shutil.copy(template.root() / "copier.yml", clone)
+    shutil.copytree(template.root() / "templates", clone / "templates")
+    for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "-m", "x"], ["tag", "v0.1.0"]):
+        subprocess.run(["git", *command], cwd=clone, check=True)
+    return clone
+
+
+@everywhere
+@pytest.mark.parametrize(
+    "extra", [{}, {"license": "MIT", "author": 'O\'Neil, "A\\B" & Söhne', "repo_id": "a/b.c"}]
+)
+def test_plain_copier_emits_the_same_bytes(
+    combination: dict[str, str], extra: dict[str, str], template_repository: Path, tmp_path: Path
+) -> None:
+    answers = combination | extra
+    ours = make(tmp_path / "ours" / "demo-kernel", **answers).path
+    theirs = tmp_path / "theirs" / "demo-kernel"
+    data = [f"--data={name}={value}" for name, value in answers.items()]
+    check(
+        sys.executable,
+        "-m",
+        "copier",
+        "copy",
+        "--defaults",
+        *data,
+        str(template_repository),
+        str(theirs),
+        cwd=tmp_path,
+    )
+    assert tree(ours) == tree(theirs)
+
+
+def test_plain_copier_refuses_the_same_names(template_repository: Path, tmp_path: Path) -> None:
+    for name in ("build", "My_Kernel", "torch"):
+        command = [
+            sys.executable,
+            "-m",
+            "copier",
+            "copy",
+            "--defaults",
+            str(template_repository),
+            str(tmp_path / name),
+        ]
+        assert process.run(command, cwd=tmp_path).code != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@everywhere
+def test_nothing_of_the_template_is_left(combination: dict[str, str], tmp_path: Path) -> None:
+    for file, content in tree(make(tmp_path / "demo-kernel", **combination).path).items():
+        text = content.decode("utf-8")
+        assert not re.search("[«»]", file + text), file
+        assert "\r" not in text, file
+        assert not re.search(r"[ \t]+$", text, re.MULTILINE), f"{file}: trailing spaces"
+        assert text.endswith("\n"), file
+        assert not text.endswith("\n\n"), file
+        assert not re.search("TODO|FIXME|todo!|unimplemented!", text), file
+
+
+@everywhere
+def test_names_do_not_leak_between_answers(combination: dict[str, str], tmp_path: Path) -> None:
+    """Two repositories differ in their names only: every other byte is the same."""
+    one = tree(make(tmp_path / "first-name", **combination).path)
+    two = tree(make(tmp_path / "other-word", **combination).path)
+
+    def renamed(text: str) -> str:
+        return text.replace("first-name", "other-word").replace("first_name", "other_word")
+
+    assert {renamed(file) for file in one} == set(two)
+    for file, content in one.items():
+        if file != "Cargo.lock":  # sorted by name
+            assert renamed(content.decode()) == two[renamed(file)].decode()
+
+
+@everywhere
+def test_every_answer_is_where_it_belongs(combination: dict[str, str], tmp_path: Path) -> None:
+    report = make(
+        tmp_path / "demo-kernel", **combination, license="MIT", author="Ada Lovelace", repo_id="ada/engine"
+    )
+    build = tomllib.loads((report.path / "build.toml").read_text())
+    backend = combination["backend"].removeprefix("rust-")
+    assert build["general"] | {"backends": [backend]} == {
+        "name": "demo-kernel",
+        "version": 1,
+        "edition": 5,
+        "license": "MIT",
+        "backends": [backend],
+        "hub": {"repo-id": "ada/engine"},
+    }
+    assert "tvm-ffi" in build
+    cargo = tomllib.loads((report.path / "Cargo.toml").read_text())["package"]
+    assert (cargo["name"], cargo["license"]) == ("demo-kernel", "MIT")
+    assert (report.path / "LICENSE").read_text().startswith("MIT License\n\nCopyright (c) Ada Lovelace\n")
+    recorded = yaml.safe_load((report.path / ".copier-answers.yml").read_text())
+    assert report.answers.items() <= recorded.items()
+
+
+@everywhere
+def test_build_toml_lists_each_source_and_nothing_else(combination: dict[str, str], tmp_path: Path) -> None:
+    made = make(tmp_path / "demo-kernel", **combination).path
+    (kernel,) = tomllib.loads((made / "build.toml").read_text())["kernel"].values()
+    listed = kernel["src"]
+    assert listed[0] == "Cargo.toml"
+    assert all((made / file).is_file() for file in listed)
+    below = [
+        file for part in ("src", "kernels", "kernels-ptx") for file in (made / part).rglob("*") if file.is_file()
+    ]
+    built_from = {str(file.relative_to(made)) for file in below if file.suffix != ".py"}
+    assert sorted(listed) == sorted({"Cargo.toml", "Cargo.lock", "build.rs"} | built_from)
+    assert "ptx-dir" not in kernel
+
+
+@everywhere
+def test_answers_record_the_public_address_and_a_version(combination: dict[str, str], tmp_path: Path) -> None:
+    report = make(tmp_path / "demo-kernel", **combination)
+    recorded = yaml.safe_load((report.path / ".copier-answers.yml").read_text())
+    assert recorded["_src_path"] == questions.constant("template_url") == report.template["url"]
+    assert re.fullmatch(r"v\d+\.\d+\.\d+", recorded["_commit"])
+    assert str(tmp_path) not in json.dumps(recorded)
+
+
+@everywhere
+@pytest.mark.parametrize("name", ["aaa", "zzz", "tvm-ffh", "a1-b2-c3", "k" * 60, "cudarb", "half-way", "win"])
+def test_the_lock_holds_for_names_that_sort_anywhere(
+    combination: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    made = make(tmp_path / name, **combination).path
+    check("cargo", "metadata", "--locked", "--format-version=1", cwd=made)
+
+
+@everywhere
+def test_python_is_linted_and_formatted(combination: dict[str, str], tmp_path: Path) -> None:
+    made = make(tmp_path / "demo-kernel", **combination).path
+    ruff = (sys.executable, "-m", "ruff")
+    check(*ruff, "check", "--isolated", "--select=E,F,I,B,UP,W", ".", cwd=made)
+    check(*ruff, "format", "--isolated", "--check", "--diff", ".", cwd=made)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cargo fmt --all --check",
+        "cargo clippy --workspace --all-targets --locked -- -D warnings",
+        "cargo test --workspace --locked",
+        "cargo build --release --locked",
+    ],
+)
+def test_cargo_is_content(command: str, proven: Report) -> None:
+    assert proven.ok, proven.steps
+    check(*command.split(), cwd=proven.path)
+
+
+def test_the_workflow_runs_commands_that_pass_here(proven: Report) -> None:
+    workflow = yaml.safe_load((proven.path / ".github/workflows/ci.yaml").read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    steps: list[dict[str, Any]] = workflow["jobs"]["test"]["steps"]
+    for step in steps:
+        if "uses" in step:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), "actions are pinned"
+        elif not step["run"].startswith("pip install"):
+            check(*step["run"].split(), cwd=proven.path)
+
+
+@pytest.mark.parametrize("choice", [choice.value for choice in questions.asked()["license"].choices])
+def test_every_license_is_an_spdx_identifier_and_its_text_is_there(choice: str, tmp_path: Path) -> None:
+    assert canonicalize_license_expression(choice) == choice
+    text = (make(tmp_path / "demo-kernel", license=choice).path / "LICENSE").read_text()
+    assert len(text) > 500
+    assert not re.search(r"<(year|owner|name|copyright holders)>|\[yyyy\]", text.split("END OF TERMS")[0])
+
+
+def test_bytes_of_other_languages_come_through_unchanged(template_repository: Path, tmp_path: Path) -> None:
+    """The template's marks occur in no language that is emitted, so that nothing in a file is taken for them."""
+    clone = tmp_path / "template"
+    shutil.copytree(template_repository, clone)
+    code = "mod x {#[inline] fn a(){}} {{}} {% raw %} {# no #} ${{ github.ref }} [[a]] <%= b %> $(c) \\n ''\n"
+    for file in (clone / "templates/rust-cpu").rglob("*"):
+        if file.is_file() and file.name != ".copier-answers.yml":
+            file.write_text(file.read_text() + code)
+    subprocess.run(["git", "commit", "--quiet", "--all", "-m", "x"], cwd=clone, check=True)
+    made = tmp_path / "demo-kernel"
+    check(
+        sys.executable, "-m", "copier", "copy", "--defaults", "--vcs-ref=HEAD", str(clone), str(made), cwd=tmp_path
+    )
+    for file, content in tree(made).items():
+        if file != ".copier-answers.yml":
+            assert content.decode().endswith(code), file

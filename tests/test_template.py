@@ -1,0 +1,58 @@
+"""The template and its releases: one version, one address, and a wheel that emits what the checkout emits."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import make, tree
+from packaging.version import Version
+
+from kernel_new import __version__, questions, template
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_recorded_version_is_this_release() -> None:
+    assert questions.constant("template_version") == f"v{Version(__version__).base_version}"
+
+
+def test_every_emitted_file_has_its_path_in_the_template(tmp_path: Path) -> None:
+    for backend in ("rust-cpu", "rust-cuda"):
+        emitted = set(tree(make(tmp_path / "demo-kernel" / backend, name="demo-kernel", backend=backend).path))
+        names = {
+            file.replace("«module»", "demo_kernel").replace("«op»", "relu")
+            for file in tree(template.root() / "templates" / backend)
+        }
+        assert emitted == names
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked wheel, built from the sdist that was built from this checkout."""
+    directory = tmp_path_factory.mktemp("wheel")
+    hatchling = [sys.executable, "-m", "hatchling", "build", "-d", str(directory)]
+    subprocess.run([*hatchling, "-t", "sdist"], cwd=ROOT, check=True, capture_output=True)
+    (sdist,) = directory.glob("*.tar.gz")
+    subprocess.run(["tar", "xzf", sdist, "-C", directory], check=True)
+    unpacked = directory / sdist.name.removesuffix(".tar.gz")
+    subprocess.run([*hatchling, "-t", "wheel"], cwd=unpacked, check=True, capture_output=True)
+    with zipfile.ZipFile(next(directory.glob("*.whl"))) as archive:
+        archive.extractall(directory / "installed")
+    return directory / "installed"
+
+
+@pytest.mark.parametrize("backend", ["rust-cpu", "rust-cuda"])
+def test_the_wheel_emits_what_the_checkout_emits(backend: str, wheel: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kernel_new", str(tmp_path / "demo-kernel"), "--backend", backend]
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    options = ["--defaults", "--verify=none", "--quiet"]
+    subprocess.run([*command, *options], check=True, env=environment, cwd=tmp_path)
+    assert tree(tmp_path / "demo-kernel") == tree(make(tmp_path / "ours" / "demo-kernel", backend=backend).path)
+
+
+def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
+    assert {entry.name.partition("-")[0] for entry in wheel.iterdir()} == {"kernel_new"}
+    assert (wheel / "kernel_new/template/copier.yml").is_file()
