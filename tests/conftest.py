@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kernel_new import console, questions
+from kernel_new import questions
 from kernel_new.create import Request, create
-from kernel_new.report import Level, Report
+from kernel_new.report import Level, Quiet, Report
 
 BACKENDS = [choice.value for choice in questions.asked()["backend"].choices]
 COMBINATIONS = [
@@ -78,7 +78,7 @@ def run_json(run: Run) -> Callable[..., dict[str, Any]]:
 
 def make(destination: Path, level: Level = Level.NONE, **answers: Any) -> Report:
     """Create a repository in this process, with the defaults for what is not given."""
-    return create(Request(destination, answers, defaults=True, level=level), console.Quiet())
+    return create(Request(destination, answers, defaults=True, level=level), Quiet())
 
 
 @pytest.fixture(scope="session", params=COMBINATIONS, ids=combination_id)

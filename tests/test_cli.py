@@ -13,13 +13,14 @@ import pexpect
 import pytest
 from conftest import Run, make, tree
 
-from kernel_new import __version__, questions
+import kernel_new
+from kernel_new import questions
 
 RunJson = Callable[..., dict[str, Any]]
 
 
 def test_version_and_help(run: Run) -> None:
-    assert run("--version").stdout == f"kernel-new {__version__}\n"
+    assert run("--version").stdout == f"kernel-new {kernel_new.version()}\n"
     for arguments in (["--help"], ["-h"], ["new", "--help"], ["verify", "--help"]):
         finished = run(*arguments)
         assert (finished.returncode, finished.stderr) == (0, "")

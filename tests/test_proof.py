@@ -11,10 +11,10 @@ import kernels
 import pytest
 from conftest import Run, make
 
-from kernel_new import console, verify, warm
+from kernel_new import verify, warm
 from kernel_new.errors import KernelNewError
 from kernel_new.project import Project
-from kernel_new.report import Level, Report
+from kernel_new.report import Level, Quiet, Report
 
 RunJson = Callable[..., dict[str, Any]]
 
@@ -47,7 +47,7 @@ def test_local_kernels_finds_it(cpu: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def prove(path: Path, level: Level) -> Report:
     report = Report(path)
-    verify.prove(Project.read(path), level, report, console.Quiet())
+    verify.prove(Project.read(path), level, report, Quiet())
     return report
 
 

@@ -1,5 +1,9 @@
 """kernel-new creates complete Rust kernel repositories for Hugging Face `kernels`, and proves that they work."""
 
-from importlib.metadata import version
 
-__version__ = version("kernel-new")
+def version() -> str:
+    """The installed version of kernel-new."""
+    # Imported here: it takes longer than the rest of the start.
+    from importlib.metadata import version
+
+    return version("kernel-new")

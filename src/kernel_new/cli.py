@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kernel_new import __version__, questions
+import kernel_new
+from kernel_new import questions
 from kernel_new.errors import KernelNewError, UsageError
-from kernel_new.report import Level, Report
+from kernel_new.report import Level, Quiet, Report, Watcher
 
 
 class _DefaultToNew(TyperGroup):
@@ -36,7 +37,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"kernel-new {__version__}")
+        typer.echo(f"kernel-new {kernel_new.version()}")
         raise typer.Exit
 
 
@@ -66,6 +67,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Silent = Annotated[bool, typer.Option("--quiet", "-q", help="Show errors only.")]
 
 
+def _watcher(silent: bool) -> Watcher:
+    if silent:
+        return Quiet()
+    # Imported here, as in other places: rich takes as long to load as a repository takes to write.
+    from kernel_new.console import Live
+
+    return Live()
+
+
 @app.command()
 def new(
     dest: Annotated[
@@ -91,7 +101,6 @@ def new(
     quiet: Silent = False,
 ) -> None:
     """Create a kernel repository and prove that it builds, loads and passes its tests."""
-    from kernel_new import console
     from kernel_new.answers import gather
     from kernel_new.create import Request, command_line, create
 
@@ -107,13 +116,16 @@ def new(
     }
     answers = gather(flags, data or [], data_file)
     request = Request(dest, answers, defaults, git, level, dry_run)
-    report = create(request, console.Quiet() if json or quiet else console.Live())
-    if json:
-        console.show_json(report.as_json())
-    elif dry_run:
-        console.show_dry_run(report, command_line(report))
-    elif not quiet or not report.ok:
-        console.show_created(report, command_line(report))
+    report = create(request, _watcher(json or quiet))
+    if json or not quiet or not report.ok:
+        from kernel_new import console
+
+        if json:
+            console.show_json(report.as_json())
+        elif dry_run:
+            console.show_dry_run(report, command_line(report))
+        else:
+            console.show_created(report, command_line(report))
     raise typer.Exit(0 if report.ok else 1)
 
 
@@ -125,15 +137,16 @@ def verify(
     quiet: Silent = False,
 ) -> None:
     """Prove an existing repository: it builds, loads and passes its tests."""
-    from kernel_new import console
     from kernel_new.project import Project
     from kernel_new.verify import prove
 
     project = Project.read(path.resolve())
     report = Report(project.path)
     report.describe(project.answers())
-    prove(project, level, report, console.Quiet() if json or quiet else console.Live())
+    prove(project, level, report, _watcher(json or quiet))
     if json:
+        from kernel_new import console
+
         console.show_json(report.as_json())
     raise typer.Exit(0 if report.ok else 1)
 
@@ -176,14 +189,10 @@ def main() -> None:
 
 
 def _run(command: Callable[[], Any]) -> int:
-    from kernel_new import console
-
-    json = "--json" in sys.argv
     try:
         code = command()
     except KernelNewError as error:
-        (console.show_error_json if json else console.show_error)(error)
-        return error.exit_code
+        return _failed(error)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         return 130
@@ -195,7 +204,12 @@ def _run(command: Callable[[], Any]) -> int:
         # typer's own complaints about options: it has no public base class for them.
         if not hasattr(error, "format_message"):
             raise
-        usage = UsageError(error.format_message(), "kernel-new --help")
-        (console.show_error_json if json else console.show_error)(usage)
-        return 2
+        return _failed(UsageError(error.format_message(), "kernel-new --help"))
     return code if isinstance(code, int) else 0
+
+
+def _failed(error: KernelNewError) -> int:
+    from kernel_new import console
+
+    (console.show_error_json if "--json" in sys.argv else console.show_error)(error)
+    return error.exit_code

@@ -76,19 +76,6 @@ class Live:
         show_step(step, self.console)
 
 
-class Quiet:
-    """Shows nothing while the work goes on."""
-
-    def begin(self, step: str) -> None:
-        """Nothing."""
-
-    def progress(self, text: str, done: int, total: int) -> None:
-        """Nothing."""
-
-    def end(self, step: Step) -> None:
-        """Nothing."""
-
-
 def show_step(step: Step, console: Console) -> None:
     """One line on a step, and after a failure what the program printed and what to do."""
     mark = _marks(console)["skipped" if step.skipped else "ok" if step.ok else "failed"]

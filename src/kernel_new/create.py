@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from kernel_new import questions, repository, template, verify
+from kernel_new import questions, repository, template
 from kernel_new.errors import KernelNewError, UsageError
 from kernel_new.project import Project
 from kernel_new.report import Level, Report, Watcher
@@ -63,7 +63,10 @@ def create(request: Request, watcher: Watcher) -> Report:
             return report
         _initialise(staged, destination, request, report, watcher)
         _move(staged, destination)
-    verify.prove(Project(destination, project.build), request.level, report, watcher)
+    if request.level is not Level.NONE:
+        from kernel_new import verify
+
+        verify.prove(Project(destination, project.build), request.level, report, watcher)
     report.next = _next_steps(destination, report)
     return report
 

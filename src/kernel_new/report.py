@@ -46,6 +46,19 @@ class Watcher(Protocol):
     def end(self, step: Step) -> None: ...
 
 
+class Quiet:
+    """Shows nothing while the work goes on."""
+
+    def begin(self, step: str) -> None:
+        """Nothing."""
+
+    def progress(self, text: str, done: int, total: int) -> None:
+        """Nothing."""
+
+    def end(self, step: Step) -> None:
+        """Nothing."""
+
+
 @dataclass
 class Report:
     """A whole command: its steps in order, and what to do next."""

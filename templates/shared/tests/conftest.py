@@ -33,7 +33,9 @@ def cargo_build() -> Path:
     """Build the host crate; the library's path comes from cargo's own messages."""
     # Where tvm-ffi-config is, also when no virtual environment is active.
     scripts = sysconfig.get_path("scripts")
-    path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
+    path = os.environ.get("PATH", "")
+    if scripts not in path.split(os.pathsep):
+        path = os.pathsep.join([scripts, path])
     command = ["cargo", "build", "--release", "--locked"]
     built = subprocess.run(
         [*command, "--message-format=json-render-diagnostics"],

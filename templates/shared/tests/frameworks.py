@@ -14,7 +14,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 
 class Dlpack:
-    """A tensor in numpy's memory under any dtype and device, as DLPack describes them."""
+    """Memory of numpy as a tensor of any dtype and device, as DLPack describes them."""
 
     def __init__(self, memory, dtype: str, device: str):
         self.memory, self.dtype, self.device = memory, dtype, device
