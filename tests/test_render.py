@@ -14,7 +14,7 @@ import yaml
 from conftest import COMBINATIONS, combination_id, make, tree
 from packaging.licenses import canonicalize_license_expression
 
-from kernel_new import process, questions, template
+from kernel_new import doctor, process, questions, template
 from kernel_new.report import Report
 
 everywhere = pytest.mark.parametrize("combination", COMBINATIONS, ids=combination_id)
@@ -24,6 +24,10 @@ def check(*command: str, cwd: Path) -> str:
     finished = process.run(command, cwd=cwd)
     assert finished.code == 0, finished.stdout + finished.stderr
     return finished.stdout
+
+
+def has_device_compiler() -> bool:
+    return next(found.ok for found in doctor.examine() if found.name == "rustc for nvptx")
 
 
 @pytest.fixture(scope="session")
@@ -164,7 +168,7 @@ def test_the_lock_holds_for_names_that_sort_anywhere(
 def test_python_is_linted_and_formatted(combination: dict[str, str], tmp_path: Path) -> None:
     made = make(tmp_path / "demo-kernel", **combination).path
     ruff = (sys.executable, "-m", "ruff")
-    check(*ruff, "check", "--isolated", "--select=E,F,I,B,UP,W", ".", cwd=made)
+    check(*ruff, "check", "--isolated", "--extend-select=I,B,UP,W", ".", cwd=made)
     check(*ruff, "format", "--isolated", "--check", "--diff", ".", cwd=made)
 
 
@@ -182,15 +186,21 @@ def test_cargo_is_content(command: str, proven: Report) -> None:
     check(*command.split(), cwd=proven.path)
 
 
-def test_the_workflow_runs_commands_that_pass_here(proven: Report) -> None:
-    workflow = yaml.safe_load((proven.path / ".github/workflows/ci.yaml").read_text())
+def test_the_workflow_runs_commands_that_pass_here(proven: Report, tmp_path: Path) -> None:
+    repository = tmp_path / "demo-kernel"
+    shutil.copytree(proven.path, repository)
+    for command in (["add", "--all"], ["commit", "--quiet", "-m", "x"]):
+        subprocess.run(["git", *command], cwd=repository, check=True)
+    workflow = yaml.safe_load((repository / ".github/workflows/ci.yaml").read_text())
     assert workflow["permissions"] == {"contents": "read"}
     steps: list[dict[str, Any]] = workflow["jobs"]["test"]["steps"]
     for step in steps:
         if "uses" in step:
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), "actions are pinned"
-        elif not step["run"].startswith("pip install"):
-            check(*step["run"].split(), cwd=proven.path)
+        elif step["run"].startswith("python kernels/build_ptx.py") and not has_device_compiler():
+            pytest.skip("no compiler for device code")
+        elif not step["run"].startswith(("pip install", "rustup toolchain install")):
+            check(*step["run"].split(), cwd=repository)
 
 
 @pytest.mark.parametrize("choice", [choice.value for choice in questions.asked()["license"].choices])

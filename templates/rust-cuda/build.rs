@@ -1,0 +1,83 @@
+//! Says when the committed PTX is out of date, and lets `cargo test` find `libtvm_ffi.so`.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::{fs, io};
+
+const PTX: &str = "kernels-ptx/«module»_device.ptx";
+
+fn main() {
+    for path in ["build.rs", "build.toml", "kernels", "kernels-ptx"] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    println!("cargo::rerun-if-env-changed=PATH");
+
+    // A source that cannot be read leaves nothing to compare the PTX with.
+    if let (Ok(ptx), Ok(digest), Some(target)) = (fs::read_to_string(PTX), digest(), target()) {
+        let record = format!("// target: {target}\n// sources: {digest}\n");
+        if !ptx.contains(&record) {
+            println!(
+                "cargo::warning={PTX} is out of date: run `python kernels/build_ptx.py`, then build again"
+            );
+        }
+    }
+    // A failure is reported by tvm-ffi-sys, whose build script runs the same command.
+    if let Ok(output) = Command::new("tvm-ffi-config").arg("--libdir").output() {
+        let directory = String::from_utf8_lossy(&output.stdout);
+        println!("cargo::rustc-env=LD_LIBRARY_PATH={}", directory.trim());
+    }
+}
+
+/// Digest of the device crate, the same as that of `kernels/build_ptx.py`: 64-bit FNV-1a over paths and lines.
+/// The name of the crate is left out, since no code depends on it.
+fn digest() -> io::Result<String> {
+    let mut paths = vec![
+        PathBuf::from("kernels/Cargo.toml"),
+        PathBuf::from("kernels/rust-toolchain.toml"),
+    ];
+    let mut directories = vec![PathBuf::from("kernels/src")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                paths.push(path);
+            }
+        }
+    }
+    let mut files = Vec::new();
+    for path in paths {
+        let name = path.to_string_lossy().replace('\\', "/");
+        files.push((name, fs::read_to_string(path)?.replace("\r\n", "\n")));
+    }
+    files.sort();
+
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for (name, text) in &files {
+        let lines = text.split('\n').filter(|line| !line.starts_with("name = "));
+        for byte in [name.as_str()]
+            .into_iter()
+            .chain(lines)
+            .flat_map(|line| line.bytes().chain([b'\n']))
+        {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    Ok(format!("{hash:016x}"))
+}
+
+/// The lowest of `cuda-capabilities` in build.toml, as the compiler names it: `sm_80` for `["8.0", "9.0"]`.
+fn target() -> Option<String> {
+    let text = fs::read_to_string("build.toml").ok()?;
+    let (_, list) = text.split_once("\ncuda-capabilities")?;
+    let (list, _) = list.split_once(']')?;
+    let capabilities = list.split('"').skip(1).step_by(2);
+    let number = |capability: &str| {
+        let (major, minor) = capability.split_once('.')?;
+        let minor = minor.trim_end_matches(char::is_alphabetic);
+        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    };
+    let lowest = capabilities.min_by_key(|capability| number(capability))?;
+    Some(format!("sm_{}", lowest.replace('.', "")))
+}

@@ -1,0 +1,182 @@
+//! Launches the kernels of `kernels/` on the caller's device and stream.
+//!
+//! Each kernel is a `static` [`Kernel`]. Its first launch on a device loads the embedded PTX there, which the driver
+//! compiles for the device; later launches allocate nothing and wait for nothing, so they can be captured into a CUDA
+//! graph. All of it may be called from many threads.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::fmt;
+use std::ptr::{from_ref, null_mut};
+
+use tvm_ffi::{DLDevice, Result, current_stream};
+
+use crate::driver::{self, Current, Driver, Handle, driver, failure};
+use crate::module::{self, Module, PerDevice};
+
+/// The most blocks that a grid may have in x, y and z.
+pub const MAX_BLOCKS: [usize; 3] = [(1 << 31) - 1, 65_535, 65_535];
+
+/// Bytes of dynamic shared memory that a kernel may have without asking for more.
+const DEFAULT_SHARED_BYTES: u32 = 48 << 10;
+
+/// How many threads run a kernel.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Blocks in x, y and z. A grid with none is not launched.
+    pub blocks: [usize; 3],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Dynamic shared memory of a block.
+    pub shared_bytes: u32,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Self {
+            blocks: [x, y, z],
+            threads,
+            shared_bytes,
+        } = self;
+        write!(
+            f,
+            "{x} x {y} x {z} blocks of {threads} threads and {shared_bytes} bytes of shared memory"
+        )
+    }
+}
+
+/// One parameter of a kernel: a pointer or a number of at most 8 bytes. A slice is two, its pointer and its length.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Parameter(u64); // The driver reads as many of its (little-endian) bytes as the kernel declares.
+
+impl<T> From<*mut T> for Parameter {
+    fn from(pointer: *mut T) -> Self {
+        Self(pointer as u64)
+    }
+}
+
+impl From<usize> for Parameter {
+    fn from(number: usize) -> Self {
+        Self(number as u64)
+    }
+}
+
+impl From<u32> for Parameter {
+    fn from(number: u32) -> Self {
+        Self(number.into())
+    }
+}
+
+impl From<f32> for Parameter {
+    fn from(number: f32) -> Self {
+        Self(number.to_bits().into())
+    }
+}
+
+/// A kernel of the PTX with `N` parameters.
+pub struct Kernel<const N: usize> {
+    name: &'static str,
+    functions: PerDevice<Function>,
+}
+
+#[derive(Clone, Copy)]
+struct Function {
+    context: Handle,
+    handle: Handle,
+}
+
+impl<const N: usize> Kernel<N> {
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            functions: PerDevice::new(),
+        }
+    }
+
+    /// Enqueues the kernel on the current stream of a CUDA device and returns without waiting for it.
+    ///
+    /// # Safety
+    /// The parameters must be those that the kernel declares, and the memory they point to must be on `device` and
+    /// stay alive until the kernel has run.
+    pub unsafe fn launch(
+        &self,
+        device: DLDevice,
+        shape: Shape,
+        parameters: [Parameter; N],
+    ) -> Result<()> {
+        if shape.blocks.contains(&0) {
+            return Ok(());
+        }
+        let describe = || {
+            format!(
+                "cannot launch {} on cuda:{} with {shape}",
+                self.name, device.device_id
+            )
+        };
+        if shape.blocks.iter().zip(MAX_BLOCKS).any(|(n, max)| *n > max) {
+            let [x, y, z] = MAX_BLOCKS;
+            return Err(failure(&format!(
+                "{}: a grid has at most {x} x {y} x {z} blocks",
+                describe()
+            )));
+        }
+        let driver = driver()?;
+        let id = device.device_id;
+        let Function { context, handle } = self.functions.get(id, || self.load(driver, id))?;
+        let _current = Current::enter(driver, context)?;
+        if shape.shared_bytes > DEFAULT_SHARED_BYTES {
+            let attribute = driver::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: `handle` is a function of the current context.
+            let code = unsafe {
+                (driver.cuFuncSetAttribute)(handle, attribute, shape.shared_bytes as c_int)
+            };
+            driver.check(code, describe)?;
+        }
+        let [x, y, z] = shape.blocks.map(|blocks| blocks as c_uint);
+        let mut addresses = parameters
+            .each_ref()
+            .map(|parameter| from_ref(parameter).cast_mut().cast::<c_void>());
+        let stream = Handle(current_stream(&device).cast());
+        // SAFETY: the function has `N` parameters (`load` counted them), whose addresses these are; the rest is the
+        // caller's promise.
+        let code = unsafe {
+            (driver.cuLaunchKernel)(
+                handle,
+                x,
+                y,
+                z,
+                shape.threads,
+                1,
+                1,
+                shape.shared_bytes,
+                stream,
+                addresses.as_mut_ptr(),
+                null_mut(),
+            )
+        };
+        driver.check(code, describe)
+    }
+
+    /// The kernel on a device, which is loaded there by the first call.
+    fn load(&self, driver: &'static Driver, id: i32) -> Result<Function> {
+        self.check_parameters()?;
+        let module = Module::on(driver, id)?;
+        Ok(Function {
+            context: module.context,
+            handle: module.function(driver, self.name)?,
+        })
+    }
+
+    /// An error unless the PTX has this kernel, with `N` parameters.
+    pub fn check_parameters(&self) -> Result<()> {
+        let problem = match module::parameters(self.name) {
+            Some(count) if count == N => return Ok(()),
+            Some(count) => format!("has {count} parameters in the PTX and is launched with {N}"),
+            None => "is not in the PTX".into(),
+        };
+        Err(failure(&format!(
+            "the kernel {} {problem}; is the PTX up to date? `python kernels/build_ptx.py` rebuilds it",
+            self.name
+        )))
+    }
+}

@@ -1,0 +1,8 @@
+"""The functions of this kernel."""
+
+# Loads libtvm_ffi, which the kernel's library needs: it comes before everything else.
+import tvm_ffi  # noqa: F401
+
+from .«op» import «op»
+
+__all__ = ["«op»"]
