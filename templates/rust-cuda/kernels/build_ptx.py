@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Compile the kernels to the PTX that the library embeds: `python kernels/build_ptx.py`.
 
 `--check` compiles nothing and exits with 1 where the PTX is older than its sources.
@@ -16,60 +15,49 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "kernels"
-TARGET = "nvptx64-nvidia-cuda"
 COMMAND = "python kernels/build_ptx.py"
-
-
-class Compiler(NamedTuple):
-    """How to run a cargo and a rustc, and what cargo needs besides to compile the kernels."""
-
-    cargo: list[str]
-    rustc: list[str]
-    options: list[str] = []
-    environment: dict[str, str] = {}
+NVPTX = "nvptx64-nvidia-cuda"
 
 
 def load(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def crate() -> str:
-    """Name of the device crate in Rust, and of its PTX."""
-    name: str = load(KERNELS / "Cargo.toml")["package"]["name"]
-    return name.replace("-", "_")
+def package() -> str:
+    return str(load(KERNELS / "Cargo.toml")["package"]["name"])
+
+
+def channel() -> str:
+    """The compiler that the repository pins."""
+    return str(load(KERNELS / "rust-toolchain.toml")["toolchain"]["channel"])
 
 
 def ptx_path() -> Path:
-    return ROOT / "kernels-ptx" / f"{crate()}.ptx"
+    return ROOT / "kernels-ptx" / f"{package().replace('-', '_')}.ptx"
 
 
-def kernel_table() -> dict[str, Any]:
+def cuda_table() -> dict[str, Any]:
     """The table of build.toml that describes the CUDA kernels."""
-    kernels = load(ROOT / "build.toml")["kernel"].values()
-    table: dict[str, Any] = next(
-        kernel for kernel in kernels if kernel["backend"] == "cuda"
-    )
-    return table
+    tables = load(ROOT / "build.toml")["kernel"].values()
+    return dict(next(table for table in tables if table["backend"] == "cuda"))
 
 
 def target() -> str:
     """The lowest of `cuda-capabilities`, as the compiler names it: sm_80 for ["8.0", "9.0"]."""
 
-    def number(capability: str) -> tuple[int, ...]:
-        return tuple(int(part) for part in capability.rstrip("af").split("."))
+    def number(capability: str) -> list[int]:
+        return [int(part) for part in capability.rstrip("af").split(".")]
 
-    return "sm_" + min(kernel_table()["cuda-capabilities"], key=number).replace(".", "")
+    capabilities: list[str] = cuda_table()["cuda-capabilities"]
+    return "sm_" + min(capabilities, key=number).replace(".", "")
 
 
 def digest() -> str:
-    """Digest of the device crate, the same as build.rs computes: 64-bit FNV-1a over paths and lines.
-
-    The name of the crate is left out, since no code depends on it.
-    """
+    """64-bit FNV-1a of the device crate but for its name, the same as build.rs computes."""
     paths = [
         KERNELS / "Cargo.toml",
         KERNELS / "rust-toolchain.toml",
@@ -96,162 +84,142 @@ def is_current() -> bool:
     return ptx_path().exists() and record() in ptx_path().read_text(encoding="utf-8")
 
 
-def output(command: list[str], environment: dict[str, str] | None = None) -> str:
+def output(*command: str | Path) -> str:
     """What a command prints; nothing where it is absent or fails."""
     try:
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True
+            command, capture_output=True, text=True, check=True
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
 
 
-def channel() -> str:
-    toolchain: str = load(KERNELS / "rust-toolchain.toml")["toolchain"]["channel"]
-    return toolchain
-
-
-def toolchains() -> Iterator[Compiler]:
-    """The pinned compiler and a nightly from rustup, then the system's where it is the pinned one."""
-    if shutil.which("rustup"):
-        for name in (channel(), "nightly"):
-            run = ["rustup", "run", name]
-            yield Compiler([*run, "cargo"], [*run, "rustc"])
+def compilers() -> Iterator[Path]:
+    """The pinned rustc and a nightly from rustup, then a system's where it is the pinned one."""
+    for toolchain in (channel(), "nightly"):
+        if rustc := output("rustup", "which", "--toolchain", toolchain, "rustc"):
+            yield Path(rustc)
     for directory in [*os.get_exec_path(), "/usr/bin"]:
-        rustc = shutil.which("rustc", path=directory)
-        cargo = shutil.which("cargo", path=directory)
-        if (
-            rustc
-            and cargo
-            and output([rustc, "--version"]).startswith(f"rustc {channel()} ")
-        ):
-            yield Compiler([cargo], [rustc], environment={"RUSTC": rustc})
+        rustc = shutil.which("rustc", path=directory) or ""
+        if output(rustc, "--version").startswith(f"rustc {channel()} "):
+            yield Path(rustc)
 
 
-def find_nvptx() -> Compiler:
-    """A compiler that has Rust's `core` for the GPU, or its source to compile it from."""
-    for compiler in toolchains():
-        libraries = Path(
-            output([*compiler.rustc, "--print", "sysroot"]) or "/-", "lib/rustlib"
-        )
-        if (libraries / TARGET).is_dir():
-            return compiler
+def find_nvptx() -> tuple[Path, list[str]]:
+    """A rustc that has `core` for the GPU, or its source for cargo to compile."""
+    for rustc in compilers():
+        libraries = Path(output(rustc, "--print", "sysroot"), "lib", "rustlib")
+        if (libraries / NVPTX).is_dir():
+            return rustc, []
         if (libraries / "src/rust/library/core").is_dir():
-            return compiler._replace(options=["-Zbuild-std=core"])
-    fail(
-        f"no Rust compiler for the target {TARGET}; get the pinned one with",
-        f"rustup toolchain install {channel()} --profile minimal --target {TARGET}",
-    )
+            return rustc, ["-Zbuild-std=core"]
+    get = f"rustup toolchain install {channel()} --profile minimal --target {NVPTX}"
+    fail(f"No Rust compiler here has the target {NVPTX}. Get the pinned one with", get)
 
 
 def compile_nvptx(directory: Path) -> str:
-    """Compile with rustc's own target for NVIDIA GPUs; returns the compiler's name."""
-    compiler = find_nvptx()
-    asm = directory / "kernels.ptx"
-    # fmt: off
-    cargo([
-        *compiler.cargo, "rustc", "--release", "--locked", "--lib", "--crate-type", "staticlib",
-        "--target", TARGET, *compiler.options, "--config", 'profile.release.lto="fat"',
-        "--", f"--emit=asm={asm}", f"-Ctarget-cpu={target()}",
-    ], {"RUSTC_BOOTSTRAP": "1", **compiler.environment})
-    # fmt: on
-    return version(compiler.rustc)
+    """Compile with rustc's own target for NVIDIA GPUs; returns the name of the compiler."""
+    rustc, options = find_nvptx()
+    command = [
+        str(rustc.with_stem("cargo")),
+        "rustc",
+        "--release",
+        "--locked",
+        "--target",
+        NVPTX,
+    ]
+    command += [
+        *options,
+        "--lib",
+        "--crate-type=staticlib",
+        '--config=profile.release.lto="fat"',
+    ]
+    command += [
+        "--",
+        f"--emit=asm={directory / ptx_path().name}",
+        f"-Ctarget-cpu={target()}",
+    ]
+    cargo(command, {"RUSTC": str(rustc), "RUSTC_BOOTSTRAP": "1"})
+    return version(rustc)
 
 
 def compile_oxide(directory: Path) -> str:
-    """Compile with cuda-oxide, as kernel-builder does; returns the compiler's name."""
-    dependency = load(KERNELS / "Cargo.toml")["dependencies"]["cuda-device"]
+    """Compile with cuda-oxide, as kernel-builder does; returns the name of the compiler."""
+    source = load(KERNELS / "Cargo.toml")["dependencies"]["cuda-device"]
     home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
     installed = home / "cuda-oxide" / "librustc_codegen_cuda.so"
     backend = os.environ.get("CUDA_OXIDE_BACKEND") or str(installed)
     if not Path(backend).exists():
-        fail(
-            "no cuda-oxide: set CUDA_OXIDE_BACKEND to its librustc_codegen_cuda.so, or get it with",
-            f"cargo +{channel()} install --git {dependency['git']} --rev {dependency['rev']}"
-            " cargo-oxide && cargo oxide setup",
-        )
-    flags = ["-Zcodegen-backend=" + backend, "-Copt-level=3", "-Cdebug-assertions=off"]
-    flags += ["-Zmir-enable-passes=-JumpThreading", "-Csymbol-mangling-version=v0"]
-    environment = {
-        "CUDA_OXIDE_PTX_DIR": str(directory),
-        "CUDA_OXIDE_TARGET": target(),
-        "RUSTFLAGS": " ".join(flags),
-    }
-    # The PTX is written only when the crate is compiled, so what an earlier run left is removed.
-    cargo(["cargo", "clean", "--release", "-p", crate().replace("_", "-")], environment)
-    cargo(["cargo", "build", "--release", "--locked"], environment)
-    (directory / f"{crate()}.ptx").rename(directory / "kernels.ptx")
-    return f"cuda-oxide {dependency['rev'][:9]} on {version(['rustc'])}"
+        get = f"cargo +{channel()} install --git {source['git']} --rev {source['rev']} cargo-oxide"
+        fail(f"No cuda-oxide at {backend}. Get it with", get, "cargo oxide setup")
+    flags = f"-Zcodegen-backend={backend} -Copt-level=3 -Cdebug-assertions=off"
+    flags += " -Zmir-enable-passes=-JumpThreading -Csymbol-mangling-version=v0"
+    environment = {"CUDA_OXIDE_PTX_DIR": str(directory), "CUDA_OXIDE_TARGET": target()}
+    # PTX is written only when the crate is compiled, so what an earlier run compiled has to go.
+    cargo(
+        ["cargo", "clean", "--quiet", "--release", "--package", package()], environment
+    )
+    cargo(
+        ["cargo", "build", "--release", "--locked"], environment | {"RUSTFLAGS": flags}
+    )
+    return f"cuda-oxide {source['rev'][:9]}, {version('rustc')}"
 
 
 def cargo(command: list[str], environment: dict[str, str]) -> None:
-    """Run cargo for the device crate, without the settings that would change the code."""
-    ours = (
-        "RUSTFLAGS",
-        "RUSTC",
-        "RUSTC_WRAPPER",
-        "RUSTC_WORKSPACE_WRAPPER",
-        "CARGO_TARGET_DIR",
-    )
+    """Run cargo for the device crate, without the settings that would change its code."""
+    ours = ("RUSTFLAGS", "RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER")
     prefixes = ("CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_PROFILE_")
-    outer = {
+    rest = {
         k: v
         for k, v in os.environ.items()
         if k not in ours and not k.startswith(prefixes)
     }
-    directory = {"CARGO_TARGET_DIR": str(ROOT / "target" / "ptx")}
-    if subprocess.run(
-        command, cwd=KERNELS, env=outer | directory | environment
-    ).returncode:
-        fail("the kernels do not compile")
-
-
-def version(rustc: list[str]) -> str:
-    """The compiler's release and commit, whoever packaged it."""
-    lines = output([*rustc, "-vV"]).splitlines()
-    facts = dict(line.split(": ", 1) for line in lines if ": " in line)
-    return (
-        f"rustc {facts['release']} ({facts['commit-hash'][:9]} {facts['commit-date']})"
+    environment = (
+        rest | {"CARGO_TARGET_DIR": str(ROOT / "target" / "ptx")} | environment
     )
+    if subprocess.call(command, cwd=KERNELS, env=environment):
+        fail("The kernels do not compile.")
+
+
+def version(rustc: str | Path) -> str:
+    """The compiler's release and commit, whoever packaged it."""
+    lines = output(rustc, "-vV").splitlines()
+    facts = dict(line.split(": ", 1) for line in lines if ": " in line)
+    return f"rustc {facts['release']} ({facts['commit-hash'][:9]})"
 
 
 def check_with_ptxas(ptx: Path) -> None:
     """Assemble the PTX where a ptxas is found: on PATH, in CUDA_HOME or among Python's packages."""
     directories = [
         *os.get_exec_path(),
-        str(Path(os.environ.get("CUDA_HOME", "/-"), "bin")),
+        str(Path(os.environ.get("CUDA_HOME", ""), "bin")),
     ]
-    if nvidia := importlib.util.find_spec("nvidia"):
-        for location in nvidia.submodule_search_locations or []:
-            directories += [str(path) for path in Path(location).glob("*/bin")]
+    nvidia = importlib.util.find_spec("nvidia")
+    for location in (nvidia and nvidia.submodule_search_locations) or []:
+        directories += map(str, Path(location).glob("*/bin"))
     ptxas = shutil.which("ptxas", path=os.pathsep.join(directories))
-    if ptxas is None:
-        say("no ptxas to check the PTX with; the driver will, when it loads it")
-    elif subprocess.run(
-        [ptxas, f"-arch={target()}", "-o", os.devnull, str(ptx)]
-    ).returncode:
-        fail("ptxas refuses the PTX")
+    if not ptxas:
+        print("No ptxas here to check the PTX with: the driver will, when it loads it.")
+    elif subprocess.call([ptxas, f"-arch={target()}", "-o", os.devnull, ptx]):
+        fail("ptxas refuses the PTX.")
 
 
 def build() -> None:
-    dsl = kernel_table()["dsl"]
-    with tempfile.TemporaryDirectory() as temporary:
-        directory = Path(temporary)
-        compiler = (compile_oxide if dsl == "cuda-oxide" else compile_nvptx)(directory)
-        built = directory / "kernels.ptx"
-        check_with_ptxas(built)
-        header = f"// Built from kernels/ by `{COMMAND}`: change it there.\n// compiler: {compiler}\n"
-        text = header + record() + built.read_text(encoding="utf-8")
+    compile_ptx = (
+        compile_oxide if cuda_table()["dsl"] == "cuda-oxide" else compile_nvptx
+    )
     path = ptx_path()
+    with tempfile.TemporaryDirectory() as directory:
+        compiler = compile_ptx(Path(directory))
+        built = Path(directory, path.name)
+        check_with_ptxas(built)
+        header = f"// Built from kernels/ by `{COMMAND}`\n// compiler: {compiler}\n{record()}"
+        text = header + built.read_text(encoding="utf-8")
     path.parent.mkdir(exist_ok=True)
     beside = path.with_suffix(".tmp")
     beside.write_text(text, encoding="utf-8", newline="\n")
     beside.replace(path)
-    say(f"{path.relative_to(ROOT)}: {target()}, by {compiler}")
-
-
-def say(message: str) -> None:
-    print(message, file=sys.stderr)
+    print(f"{path.relative_to(ROOT)}: {target()}, {compiler}")
 
 
 def fail(*lines: str) -> NoReturn:
@@ -266,7 +234,10 @@ def main() -> None:
     if not parser.parse_args().check:
         build()
     elif not is_current():
-        fail(f"{ptx_path().relative_to(ROOT)} is out of date; run", COMMAND)
+        fail(
+            f"{ptx_path().relative_to(ROOT)} is older than its sources. Build it with",
+            COMMAND,
+        )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
-//! The kernels that run on the GPU: one module for each op.
+//! The kernels: one module for each op, compiled to PTX by `python kernels/build_ptx.py`.
 //!
-//! A kernel is a `pub unsafe extern "ptx-kernel" fn` with `#[unsafe(no_mangle)]`: the host crate finds it by its name.
-//! A tensor is two of its parameters, a pointer and a `u64` number of elements, and a scalar is one.
-//!
-//! Change anything here, then run `python kernels/build_ptx.py`. For other targets than the GPU the crate is empty,
-//! so that `cargo test --workspace` and `cargo clippy --workspace` work with any compiler.
+//! A `pub unsafe extern "ptx-kernel" fn` with `#[unsafe(no_mangle)]` is a kernel. The host launches it under its name,
+//! with its parameters in order (`src/<op>.rs`); a slice is passed as two, its pointer and its length.
 
-#![no_std]
 #![cfg(target_arch = "nvptx64")]
+#![no_std]
 #![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]
 
-pub mod ptx;
-pub mod «op»;
+«% for name in ["elementwise", "float", "ptx", op] | sort %»
+pub mod «name»;
+«% endfor %»
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {

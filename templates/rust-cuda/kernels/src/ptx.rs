@@ -1,72 +1,73 @@
-//! What Rust has no word for: thread indices, 16-byte memory accesses, and instructions of PTX under a Rust name.
-//!
-//! The manual of every instruction is NVIDIA's "Parallel Thread Execution ISA".
+//! Safe names for the instructions that Rust has no word for.
 
 use core::arch::{asm, nvptx};
 
-/// Four 32-bit words that a thread reads or writes at once: the widest access, for the most memory bandwidth.
-#[derive(Clone, Copy)]
-#[repr(C, align(16))]
-pub struct Vector(pub [u32; 4]);
-
-/// Stops the kernel with an error, which the host sees at its next synchronisation.
+/// Stops the kernel; the host sees `CUDA_ERROR_ASSERT` or `CUDA_ERROR_LAUNCH_FAILED`.
 pub fn trap() -> ! {
-    // SAFETY: ends the thread, and touches no memory.
+    // SAFETY: touches no memory.
     unsafe { nvptx::trap() }
 }
 
-/// Calls `f` with this thread's share of `0..count`: every index is visited once by the whole one-dimensional grid,
-/// whatever its size, and neighbouring threads visit neighbouring indices.
-#[inline(always)]
-pub fn for_each_index(count: u64, mut f: impl FnMut(u64)) {
-    // SAFETY: these read special registers.
-    let (block, blocks, thread, threads) = unsafe {
+/// Index of this thread among all threads of a one-dimensional grid.
+pub fn thread() -> usize {
+    // SAFETY: reads special registers.
+    let (block, threads, thread) = unsafe {
         (
-            nvptx::_block_idx_x() as u64,
-            nvptx::_grid_dim_x() as u64,
-            nvptx::_thread_idx_x() as u64,
-            nvptx::_block_dim_x() as u64,
+            nvptx::_block_idx_x(),
+            nvptx::_block_dim_x(),
+            nvptx::_thread_idx_x(),
         )
     };
-    let mut index = block * threads + thread;
-    while index < count {
-        f(index);
-        index += blocks * threads;
-    }
+    block as usize * threads as usize + thread as usize
 }
 
-/// `max(a, b)` of two float32, as bits. NaN if either is NaN; -0.0 is less than +0.0.
-#[inline(always)]
-pub fn max_f32(a: u32, b: u32) -> u32 {
-    let max;
-    // SAFETY: works on registers alone.
-    unsafe {
-        asm!("max.NaN.f32 {}, {}, {};", out(reg32) max, in(reg32) a, in(reg32) b,
-            options(pure, nomem, nostack));
-    }
-    max
+/// Number of threads of a one-dimensional grid.
+pub fn threads() -> usize {
+    // SAFETY: reads special registers.
+    unsafe { nvptx::_grid_dim_x() as usize * nvptx::_block_dim_x() as usize }
 }
 
-/// `max_f32` for each of two float16 in one word.
-#[inline(always)]
-pub fn max_f16x2(a: u32, b: u32) -> u32 {
-    let max;
-    // SAFETY: works on registers alone.
+/// The value of a float16, given by its bits.
+pub fn f16_to_f32(bits: u16) -> f32 {
+    let value;
+    // SAFETY: from register to register.
     unsafe {
-        asm!("max.NaN.f16x2 {}, {}, {};", out(reg32) max, in(reg32) a, in(reg32) b,
-            options(pure, nomem, nostack));
+        asm!(
+            "cvt.f32.f16 {value}, {bits};",
+            value = out(reg32) value,
+            bits = in(reg16) bits,
+            options(pure, nomem, nostack),
+        );
     }
-    max
+    value
 }
 
-/// `max_f32` for each of two bfloat16 in one word.
-#[inline(always)]
-pub fn max_bf16x2(a: u32, b: u32) -> u32 {
-    let max;
-    // SAFETY: works on registers alone.
+/// Bits of the float16 nearest to a value; of two that are equally near, the even one.
+pub fn f32_to_f16(value: f32) -> u16 {
+    let bits;
+    // SAFETY: from register to register.
     unsafe {
-        asm!("max.NaN.bf16x2 {}, {}, {};", out(reg32) max, in(reg32) a, in(reg32) b,
-            options(pure, nomem, nostack));
+        asm!(
+            "cvt.rn.f16.f32 {bits}, {value};",
+            bits = out(reg16) bits,
+            value = in(reg32) value,
+            options(pure, nomem, nostack),
+        );
     }
-    max
+    bits
+}
+
+/// Bits of the bfloat16 nearest to a value; of two that are equally near, the even one.
+pub fn f32_to_bf16(value: f32) -> u16 {
+    let bits;
+    // SAFETY: from register to register.
+    unsafe {
+        asm!(
+            "cvt.rn.bf16.f32 {bits}, {value};",
+            bits = out(reg16) bits,
+            value = in(reg32) value,
+            options(pure, nomem, nostack),
+        );
+    }
+    bits
 }
