@@ -23,9 +23,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Built:
-    """A host crate that cargo built: where its library is."""
+    """A host crate that cargo built: where its library is, and what cargo warned of."""
 
     library: Path
+    warnings: tuple[str, ...]
 
 
 def version(program: str = "cargo") -> Version:
@@ -88,7 +89,8 @@ def build(path: Path, progress: Progress | None = None) -> Built:
     libraries = [Path(file) for message in messages for file in _libraries(message)]
     if not libraries:
         raise KernelNewError('cargo built no dynamic library: crate-type in Cargo.toml must contain "cdylib"')
-    return Built(libraries[-1])
+    warnings = tuple(line for line in finished.stderr.splitlines() if line.startswith("warning: "))
+    return Built(libraries[-1], warnings)
 
 
 def _crates(path: Path) -> int:

@@ -27,8 +27,10 @@ def prove(project: Project, level: Level, report: Report, watcher: Watcher) -> N
         with report.step(name, watcher) as step:
             if name is Level.BUILD:
                 warm.target(project.path, watcher.progress)
-                library = cargo.build(project.path, watcher.progress).library
+                built = cargo.build(project.path, watcher.progress)
+                library = built.library
                 step.detail = f"{library.name}, {library.stat().st_size / 1e6:.1f} MB"
+                step.hint = "\n".join(built.warnings)
             elif name is Level.LOAD:
                 assert library is not None  # noqa: S101
                 step.detail = load(project, library)

@@ -73,11 +73,12 @@ fn target() -> Option<String> {
     let (_, list) = text.split_once("\ncuda-capabilities")?;
     let (list, _) = list.split_once(']')?;
     let capabilities = list.split('"').skip(1).step_by(2);
-    let number = |capability: &str| {
+    let order = |capability: &str| {
         let (major, minor) = capability.split_once('.')?;
-        let minor = minor.trim_end_matches(char::is_alphabetic);
-        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+        let number = minor.trim_end_matches(char::is_alphabetic);
+        let numbers: (u32, u32) = (major.parse().ok()?, number.parse().ok()?);
+        Some((numbers, minor.len()))
     };
-    let lowest = capabilities.min_by_key(|capability| number(capability))?;
+    let lowest = capabilities.min_by_key(|capability| order(capability))?;
     Some(format!("sm_{}", lowest.replace('.', "")))
 }

@@ -49,11 +49,12 @@ def cuda_table() -> dict[str, Any]:
 def target() -> str:
     """The lowest of `cuda-capabilities`, as the compiler names it: sm_80 for ["8.0", "9.0"]."""
 
-    def number(capability: str) -> list[int]:
-        return [int(part) for part in capability.rstrip("af").split(".")]
+    def order(capability: str) -> tuple[int, int, str]:
+        major, minor = capability.split(".")
+        return int(major), int(minor.rstrip("af")), minor
 
     capabilities: list[str] = cuda_table()["cuda-capabilities"]
-    return "sm_" + min(capabilities, key=number).replace(".", "")
+    return "sm_" + min(capabilities, key=order).replace(".", "")
 
 
 def digest() -> str:

@@ -1,0 +1,36 @@
+"""The real kernel-builder takes what is emitted, wherever it is found.
+
+KERNEL_BUILDER names its program, where that is not on PATH. KERNEL_BUILDER_CHECK names a script that runs the whole
+of it over a repository (source set, CMake, check-builds, check-abi, import) and prints OK as its last line.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import COMBINATIONS, combination_id, make
+
+from kernel_new import process
+
+BUILDER = os.environ.get("KERNEL_BUILDER") or shutil.which("kernel-builder")
+CHECK = os.environ.get("KERNEL_BUILDER_CHECK")
+everywhere = pytest.mark.parametrize("combination", COMBINATIONS, ids=combination_id)
+
+
+@everywhere
+@pytest.mark.skipif(not BUILDER, reason="kernel-builder is not installed")
+def test_kernel_builder_takes_the_configuration(combination: dict[str, str], tmp_path: Path) -> None:
+    made = make(tmp_path / "demo-kernel", **combination).path
+    for command in (["check-config"], ["create-pyproject", "--unique-id", "test"], ["fill-card"]):
+        finished = process.run([str(BUILDER), *command, str(made)])
+        assert finished.code == 0, finished.stdout + finished.stderr
+    assert "kernel.relu" in finished.stdout
+
+
+@everywhere
+@pytest.mark.skipif(not CHECK, reason="KERNEL_BUILDER_CHECK is not set")
+def test_kernel_builder_builds_checks_and_loads_it(combination: dict[str, str], tmp_path: Path) -> None:
+    made = make(tmp_path / "demo-kernel", **combination).path
+    finished = process.run([str(CHECK), str(made)], env=process.environment({"KB_CXX": "zig"}))
+    assert finished.stdout.splitlines()[-1] == "OK", finished.stdout + finished.stderr

@@ -1,0 +1,181 @@
+"""Device code: the committed PTX is what the sources compile to, and never silently anything else."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import COMBINATIONS, combination_id, make, tree
+
+from kernel_new import doctor, process, template, verify
+from kernel_new.project import Project
+from kernel_new.report import Level, Quiet, Report
+
+CUDA = [combination for combination in COMBINATIONS if combination["backend"] == "rust-cuda"]
+cuda = pytest.mark.parametrize("combination", CUDA, ids=combination_id)
+FOUND = {requirement.name: requirement for requirement in doctor.examine()}
+needs_compiler = pytest.mark.skipif(not FOUND["rustc for nvptx"].ok, reason="no compiler for device code")
+PTX = sorted((template.root() / "templates/ptx").rglob("*.ptx"))
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    report = make(tmp_path_factory.mktemp("ptx") / "demo-kernel", Level.BUILD, backend="rust-cuda")
+    assert report.ok, report.steps
+    return report.path
+
+
+@pytest.fixture
+def repository(built: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / built.name
+    shutil.copytree(built, copy)
+    return copy
+
+
+def rebuild(directory: Path, *options: str) -> process.Finished:
+    return process.run([sys.executable, "kernels/build_ptx.py", *options], cwd=directory)
+
+
+@needs_compiler
+@cuda
+def test_rebuilding_gives_the_same_bytes(combination: dict[str, str], tmp_path: Path) -> None:
+    made = make(tmp_path / "somewhere" / "another-name", **combination).path
+    (ptx,) = (made / "kernels-ptx").iterdir()
+    before = ptx.read_bytes()
+    ptx.unlink()
+    finished = rebuild(made)
+    assert finished.code == 0, finished.stderr
+    assert ptx.read_bytes() == before
+
+
+@needs_compiler
+def test_rebuilding_obeys_no_flags_from_outside(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (ptx,) = (repository / "kernels-ptx").iterdir()
+    before = ptx.read_bytes()
+    for name, value in {
+        "RUSTFLAGS": "-g",
+        "CARGO_TARGET_DIR": str(repository / "t"),
+        "RUSTC_WRAPPER": "false",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert rebuild(repository).code == 0
+    assert ptx.read_bytes() == before
+
+
+def test_a_stale_ptx_warns_in_the_build_and_fails_the_tests(repository: Path) -> None:
+    source = repository / "kernels/src/relu.rs"
+    source.write_text(source.read_text().replace("{ 0.0 }", "{ 0.5 }"))
+    assert rebuild(repository, "--check").code == 1
+    report = Report(repository)
+    verify.prove(Project.read(repository), Level.TEST, report, Quiet())
+    build, load, test = report.steps
+    assert build.ok
+    assert "out of date: run `python kernels/build_ptx.py`" in build.hint
+    assert load.ok
+    assert not test.ok
+    assert "test_the_ptx_is_up_to_date" in test.output
+
+
+@pytest.mark.parametrize("change", ["target", "toolchain", "new file", "removed file", "renamed file"])
+def test_every_change_of_what_ptx_is_made_from_makes_it_stale(change: str, repository: Path) -> None:
+    source = repository / "kernels/src"
+    if change == "target":
+        build = repository / "build.toml"
+        build.write_text(build.read_text().replace('["8.0"]', '["9.0"]'))
+    elif change == "toolchain":
+        pin = repository / "kernels/rust-toolchain.toml"
+        pin.write_text(pin.read_text().replace("1.96.0", "1.97.0"))
+    elif change == "new file":
+        (source / "new.rs").write_text("")
+    elif change == "removed file":
+        (source / "float.rs").unlink()
+    else:
+        (source / "float.rs").rename(source / "floats.rs")
+    assert rebuild(repository, "--check").code == 1
+    assert "is out of date" in warnings(repository)
+
+
+@pytest.mark.parametrize("change", ["name", "line endings", "not device code"])
+def test_what_does_not_matter_does_not_make_it_stale(change: str, repository: Path) -> None:
+    if change == "name":
+        for file in ("kernels/Cargo.toml", "Cargo.lock", "build.rs", "src/module.rs"):
+            path = repository / file
+            path.write_text(re.sub("demo.kernel(.)device", r"better\1device", path.read_text()))
+        (repository / "kernels-ptx/demo_kernel_device.ptx").rename(repository / "kernels-ptx/better_device.ptx")
+    elif change == "line endings":
+        for path in (repository / "kernels/src").iterdir():
+            path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    else:
+        (repository / "kernels/notes.md").write_text("mine")
+        (repository / "src/relu.rs").write_text((repository / "src/relu.rs").read_text() + "\n// mine\n")
+    assert rebuild(repository, "--check").code == 0
+    assert "is out of date" not in warnings(repository)
+
+
+def warnings(repository: Path) -> str:
+    finished = process.run(["cargo", "check"], cwd=repository)
+    return finished.stderr
+
+
+def test_without_a_compiler_the_way_to_get_one_is_named(repository: Path) -> None:
+    environment = {"PATH": str(repository)}
+    (repository / "kernels/rust-toolchain.toml").write_text('[toolchain]\nchannel = "1.0.0"\n')
+    before = tree(repository / "kernels-ptx")
+    finished = process.run([sys.executable, "kernels/build_ptx.py"], cwd=repository, env=environment)
+    assert finished.code == 1
+    assert "rustup toolchain install 1.0.0" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert tree(repository / "kernels-ptx") == before
+
+
+@needs_compiler
+def test_device_code_that_does_not_compile_leaves_the_ptx(repository: Path) -> None:
+    source = repository / "kernels/src/relu.rs"
+    source.write_text(source.read_text() + "fn broken() -> u8 { missing }\n")
+    before = tree(repository / "kernels-ptx")
+    finished = rebuild(repository)
+    assert finished.code == 1
+    assert "cannot find value `missing`" in finished.stderr
+    assert tree(repository / "kernels-ptx") == before
+
+
+@pytest.mark.parametrize("ptx", PTX, ids=lambda path: "-".join(path.parts[-3:]))
+def test_ptxas_takes_the_committed_ptx(ptx: Path, tmp_path: Path) -> None:
+    found = FOUND["ptxas"]
+    if not found.ok:
+        pytest.skip("no ptxas")
+    assembler = tmp_path / "ptxas"
+    shutil.copy(found.found, assembler)
+    assembler.chmod(0o755)
+    command = [str(assembler), f"-arch={ptx.stem}", "-v", "-o", "/dev/null", str(ptx)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert "0 bytes spill stores" in finished.stderr
+    assert not re.search("[1-9][0-9]* bytes spill", finished.stderr)
+
+
+@pytest.mark.parametrize("ptx", PTX, ids=lambda path: "-".join(path.parts[-3:]))
+def test_ptx_says_what_it_was_built_from_and_nothing_of_where(ptx: Path) -> None:
+    text = ptx.read_text(encoding="utf-8")
+    assert re.search(r"^// compiler: (rustc|cuda-oxide) .+$", text, re.MULTILINE)
+    assert f"// target: {ptx.stem}\n" in text
+    assert re.search(r"^// sources: [0-9a-f]{16}$", text, re.MULTILINE)
+    assert f"\n.target {ptx.stem}\n" in text.replace(".target sm_80, texmode_independent", ".target sm_80")
+    assert ".extern" not in text
+    assert not re.search(r"[/\\](home|root|tmp|work|usr)[/\\]|ptx_source", text)
+
+
+@cuda
+@pytest.mark.parametrize(
+    ("capabilities", "target"),
+    [(["8.0"], "sm_80"), (["9.0", "8.6"], "sm_86"), (["12.0", "10.0", "9.0a", "9.0"], "sm_90")],
+)
+def test_the_lowest_capability_is_the_target(
+    capabilities: list[str], target: str, combination: dict[str, str], tmp_path: Path
+) -> None:
+    made = make(tmp_path / "demo-kernel", **combination, cuda_capabilities=capabilities).path
+    assert f".target {target}" in (made / "kernels-ptx/demo_kernel_device.ptx").read_text()
+    assert Project.read(made).capabilities == capabilities
+    assert rebuild(made, "--check").code == 0
