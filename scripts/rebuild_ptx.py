@@ -46,9 +46,7 @@ def main() -> int:
             write_placeholders(directory)
             with tempfile.TemporaryDirectory() as temporary:
                 answers = {"backend": "rust-cuda", "kernel": kernel.value, "device_compiler": compiler.value}
-                request = Request(
-                    Path(temporary, "ptx-source"), answers, defaults=True, git=False, level=Level.NONE
-                )
+                request = Request(Path(temporary, "ptx-source"), answers, defaults=True, git=False, level=Level.NONE)
                 made = create(request, Quiet()).path
                 build = made / "build.toml"
                 template = build.read_text(encoding="utf-8")

@@ -57,9 +57,7 @@ def run() -> Run:
 
     def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "kernel_new", *map(str, arguments)]
-        return subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600, **options
-        )
+        return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600, **options)
 
     return run
 

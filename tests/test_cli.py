@@ -73,9 +73,7 @@ def test_the_json_document(run: Run, tmp_path: Path) -> None:
         ["demo-kernel", "--defaults", "--data-file", "broken.yml"],
     ],
 )
-def test_wrong_usage_ends_with_2_a_message_and_no_traceback(
-    arguments: list[str], run: Run, tmp_path: Path
-) -> None:
+def test_wrong_usage_ends_with_2_a_message_and_no_traceback(arguments: list[str], run: Run, tmp_path: Path) -> None:
     (tmp_path / "list.yml").write_text("- a\n")
     (tmp_path / "broken.yml").write_text("a: [\n")
     before = tree(tmp_path)
@@ -161,9 +159,7 @@ def test_the_questions_are_asked_in_a_terminal(tmp_path: Path) -> None:
 
 
 def test_control_c_at_a_question_leaves_nothing(tmp_path: Path) -> None:
-    child = pexpect.spawn(
-        sys.executable, ["-m", "kernel_new", str(tmp_path / "asked")], encoding="utf-8", timeout=20
-    )
+    child = pexpect.spawn(sys.executable, ["-m", "kernel_new", str(tmp_path / "asked")], encoding="utf-8", timeout=20)
     child.expect_exact(questions.asked()["name"].help)
     child.sendintr()
     child.expect(pexpect.EOF)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import Run, make, tree
 
-from kernel_new import create, repository
+from kernel_new import create, git
 from kernel_new.errors import KernelNewError, UsageError
 
 
@@ -60,7 +60,7 @@ def test_a_destination_that_appears_meanwhile_is_kept(tmp_path: Path, monkeypatc
         destination.mkdir()
         (destination / "theirs").write_text("theirs")
 
-    monkeypatch.setattr(repository, "initialise", appear)
+    monkeypatch.setattr(git, "initialise", appear)
     with pytest.raises(KernelNewError, match="appeared meanwhile"):
         make(destination)
     assert tree(tmp_path) == {"demo-kernel/theirs": b"theirs"}

@@ -1,7 +1,7 @@
 """The real kernel-builder takes what is emitted, wherever it is found.
 
-KERNEL_BUILDER names its program, where that is not on PATH. KERNEL_BUILDER_CHECK names a script that runs the whole
-of it over a repository (source set, CMake, check-builds, check-abi, import) and prints OK as its last line.
+KERNEL_BUILDER names its program, where that is not on PATH. KERNEL_BUILDER_CHECK names a script that runs all of it
+over a repository (source set, CMake, check-builds, check-abi, import) and prints OK as its last line.
 """
 
 import os

@@ -110,9 +110,7 @@ def test_malformed_repo_ids_are_refused(repo_id: str, tmp_path: Path) -> None:
     refusal(tmp_path, repo_id=repo_id)
 
 
-@pytest.mark.parametrize(
-    "author", ["", " ", " Ada", "Ada ", "A\nB", "A\tB", "A\x00B", "A\u2028B", "A\x7fB", "A" * 201]
-)
+@pytest.mark.parametrize("author", ["", " ", " Ada", "Ada ", "A\nB", "A\tB", "A\x00B", "A\u2028B", "A\x7fB", "A" * 201])
 def test_malformed_authors_are_refused(author: str, tmp_path: Path) -> None:
     refusal(tmp_path, author=author)
 
@@ -134,9 +132,7 @@ def test_malformed_capabilities_are_refused(capabilities: object, tmp_path: Path
     refusal(tmp_path, backend="rust-cuda", cuda_capabilities=capabilities)
 
 
-@pytest.mark.parametrize(
-    ("question", "value"), [("backend", "cuda"), ("kernel", "gelu"), ("license", "apache-2.0")]
-)
+@pytest.mark.parametrize(("question", "value"), [("backend", "cuda"), ("kernel", "gelu"), ("license", "apache-2.0")])
 def test_choices_are_checked(question: str, value: str, tmp_path: Path) -> None:
     assert f"{question} is none of" in refusal(tmp_path, **{question: value}).message
 

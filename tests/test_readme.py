@@ -50,9 +50,7 @@ def test_the_five_steps_of_an_emitted_readme(repository: Path) -> None:
 
     tests = repository / "tests/test_relu.py"
     tests.write_text(
-        tests.read_text().replace(
-            "np.where(x <= 0, 0.0, x)", "np.where(x <= 0, np.float32(0.1) * np.float32(x), x)"
-        )
+        tests.read_text().replace("np.where(x <= 0, 0.0, x)", "np.where(x <= 0, np.float32(0.1) * np.float32(x), x)")
     )
     passed = shell("pytest -k 'test_values and float32 and numpy'", repository)
     assert passed.code == 0, passed.stdout

@@ -42,9 +42,7 @@ def template_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @everywhere
-@pytest.mark.parametrize(
-    "extra", [{}, {"license": "MIT", "author": 'O\'Neil, "A\\B" & Söhne', "repo_id": "a/b.c"}]
-)
+@pytest.mark.parametrize("extra", [{}, {"license": "MIT", "author": 'O\'Neil, "A\\B" & Söhne', "repo_id": "a/b.c"}])
 def test_plain_copier_emits_the_same_bytes(
     combination: dict[str, str], extra: dict[str, str], template_repository: Path, tmp_path: Path
 ) -> None:
@@ -110,9 +108,7 @@ def test_names_do_not_leak_between_answers(combination: dict[str, str], tmp_path
 
 @everywhere
 def test_every_answer_is_where_it_belongs(combination: dict[str, str], tmp_path: Path) -> None:
-    report = make(
-        tmp_path / "demo-kernel", **combination, license="MIT", author="Ada Lovelace", repo_id="ada/engine"
-    )
+    report = make(tmp_path / "demo-kernel", **combination, license="MIT", author="Ada Lovelace", repo_id="ada/engine")
     build = tomllib.loads((report.path / "build.toml").read_text())
     backend = combination["backend"].removeprefix("rust-")
     assert build["general"] | {"backends": [backend]} == {
@@ -138,9 +134,7 @@ def test_build_toml_lists_each_source_and_nothing_else(combination: dict[str, st
     listed = kernel["src"]
     assert listed[0] == "Cargo.toml"
     assert all((made / file).is_file() for file in listed)
-    below = [
-        file for part in ("src", "kernels", "kernels-ptx") for file in (made / part).rglob("*") if file.is_file()
-    ]
+    below = [file for part in ("src", "kernels", "kernels-ptx") for file in (made / part).rglob("*") if file.is_file()]
     built_from = {str(file.relative_to(made)) for file in below if file.suffix != ".py"}
     assert sorted(listed) == sorted({"Cargo.toml", "Cargo.lock", "build.rs"} | built_from)
     assert "ptx-dir" not in kernel
@@ -157,9 +151,7 @@ def test_answers_record_the_public_address_and_a_version(combination: dict[str, 
 
 @everywhere
 @pytest.mark.parametrize("name", ["aaa", "zzz", "tvm-ffh", "a1-b2-c3", "k" * 60, "cudarb", "half-way", "win"])
-def test_the_lock_holds_for_names_that_sort_anywhere(
-    combination: dict[str, str], name: str, tmp_path: Path
-) -> None:
+def test_the_lock_holds_for_names_that_sort_anywhere(combination: dict[str, str], name: str, tmp_path: Path) -> None:
     made = make(tmp_path / name, **combination).path
     check("cargo", "metadata", "--locked", "--format-version=1", cwd=made)
 
@@ -221,9 +213,7 @@ def test_bytes_of_other_languages_come_through_unchanged(template_repository: Pa
             file.write_text(file.read_text() + code)
     subprocess.run(["git", "commit", "--quiet", "--all", "-m", "x"], cwd=clone, check=True)
     made = tmp_path / "demo-kernel"
-    check(
-        sys.executable, "-m", "copier", "copy", "--defaults", "--vcs-ref=HEAD", str(clone), str(made), cwd=tmp_path
-    )
+    check(sys.executable, "-m", "copier", "copy", "--defaults", "--vcs-ref=HEAD", str(clone), str(made), cwd=tmp_path)
     for file, content in tree(made).items():
         if file != ".copier-answers.yml":
             assert content.decode().endswith(code), file

@@ -1,5 +1,6 @@
 """The command line: options in, exit code out."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,9 @@ def _answer(name: str) -> Any:
     )
 
 
+Template = Annotated[
+    str | None, typer.Option("--template-url", help="Where the template is, instead of its public address.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Silent = Annotated[bool, typer.Option("--quiet", "-q", help="Show errors only.")]
 
@@ -78,9 +82,7 @@ def _watcher(silent: bool) -> Watcher:
 
 @app.command()
 def new(
-    dest: Annotated[
-        Path | None, typer.Argument(help="Directory to create; its last part is the default name.")
-    ] = None,
+    dest: Annotated[Path | None, typer.Argument(help="Directory to create; its last part is the default name.")] = None,
     name: Annotated[str | None, _answer("name")] = None,
     backend: Annotated[str | None, _answer("backend")] = None,
     kernel: Annotated[str | None, _answer("kernel")] = None,
@@ -91,6 +93,7 @@ def new(
     author: Annotated[str | None, _answer("author")] = None,
     data: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="An answer; repeatable.")] = None,
     data_file: Annotated[Path | None, typer.Option(help="A YAML file of answers.")] = None,
+    template_url: Template = None,
     defaults: Annotated[
         bool, typer.Option("--defaults", help="Ask nothing: the default of every other answer.")
     ] = False,
@@ -115,6 +118,8 @@ def new(
         "author": author,
     }
     answers = gather(flags, data or [], data_file)
+    if url := template_url or os.environ.get("KERNEL_NEW_TEMPLATE_URL"):
+        answers["template_url"] = url
     request = Request(dest, answers, defaults, git, level, dry_run)
     report = create(request, _watcher(json or quiet))
     if json or not quiet or not report.ok:
@@ -151,6 +156,48 @@ def verify(
     raise typer.Exit(0 if report.ok else 1)
 
 
+@app.command()
+def update(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Kernel repositories; this one by default.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="VERSION", help="Another release than the newest.")] = None,
+    data: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change an answer; repeatable.")] = None,
+    defaults: Annotated[bool, typer.Option("--defaults", help="Ask nothing: defaults for new questions.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if one is behind.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would change.")] = False,
+    level: Annotated[Level, typer.Option("--verify", help="How far to prove the result.")] = Level.TEST,
+    template_url: Template = None,
+    json: Json = False,
+    quiet: Silent = False,
+) -> None:
+    """Bring repositories to a newer template, keeping what their authors changed."""
+    from kernel_new import console
+    from kernel_new.answers import gather
+    from kernel_new.update import Request
+    from kernel_new.update import update as update_all
+
+    answers = gather({}, data or [], None)
+    request = Request(to, answers, defaults, check, dry_run, level, template_url)
+    silent = json or quiet or check or dry_run
+    results = update_all([path.resolve() for path in paths or [Path()]], request, _watcher(silent))
+    ok = all(result.ok or (dry_run and result.status == "behind" and not result.conflicts) for result in results)
+    if json:
+        console.show_json({"ok": ok, "repositories": [result.as_json() for result in results]})
+    elif not quiet or not ok:
+        console.show_updates(results)
+    raise typer.Exit(0 if ok else 1)
+
+
+@app.command()
+def diff(
+    path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
+    template_url: Template = None,
+) -> None:
+    """Show how a repository differs from a fresh render of its recorded version and answers."""
+    from kernel_new.differ import diff as difference
+
+    typer.echo(difference(path.resolve(), template_url), nl=False)
+
+
 @app.command("list")
 def list_(json: Json = False) -> None:
     """Show the backends, starter kernels and device compilers."""
@@ -160,9 +207,7 @@ def list_(json: Json = False) -> None:
     if json:
         console.show_json({name: {c.value: c.about for c in question.choices} for name, question in asked.items()})
         return
-    rows = [
-        (question.flag, choice.value, choice.about) for question in asked.values() for choice in question.choices
-    ]
+    rows = [(question.flag, choice.value, choice.about) for question in asked.values() for choice in question.choices]
     console.show_table(rows, console.stdout())
 
 

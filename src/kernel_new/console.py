@@ -14,6 +14,7 @@ from rich.tree import Tree
 from kernel_new.doctor import Requirement
 from kernel_new.errors import CommandError, KernelNewError
 from kernel_new.report import Report, Step
+from kernel_new.update import Result
 
 DOING = {
     "render": "Writing the repository",
@@ -174,3 +175,51 @@ def show_requirements(requirements: list[Requirement]) -> None:
         console.print("\nTo get what is missing:")
         for requirement in missing:
             console.print(f"  {escape(requirement.name)}: {escape(requirement.how)}")
+
+
+def show_updates(results: Sequence[Result]) -> None:
+    """What became of each repository: one in full, several as a table with the details of those that need work."""
+    console = stdout()
+    marks = _marks(console)
+    if len(results) > 1:
+        table = Table(box=None, pad_edge=False)
+        for title in ("", "repository", "from", "to", "result"):
+            table.add_column(title, overflow="fold")
+        for result in results:
+            mark = marks["ok" if result.ok else "skipped" if result.status == "behind" else "failed"]
+            table.add_row(mark, escape(str(result.path)), result.recorded, result.wanted, escape(_outcome(result)))
+        console.print(table, soft_wrap=False)
+    for result in results:
+        if len(results) == 1 or not (result.ok or result.status == "behind"):
+            _show_update(result, console)
+
+
+def _outcome(result: Result) -> str:
+    """One repository in a few words."""
+    failed = [step.name for step in result.steps if not step.ok]
+    if failed:
+        return f"updated, but not proven: {', '.join(failed)}"
+    if result.status == "updated":
+        return f"updated, {len(result.changed)} files changed"
+    if result.status == "conflicts":
+        return f"conflicts in {', '.join(result.conflicts)}"
+    return result.error or {"current": "up to date", "behind": "can be updated"}[result.status]
+
+
+def _show_update(result: Result, console: Console) -> None:
+    versions = f"{result.recorded} -> {result.wanted}" if result.wanted else result.recorded
+    console.print(f"[bold]{escape(str(result.path))}[/] {versions}: {escape(_outcome(result))}")
+    if result.diff:
+        console.print(result.diff, markup=False, end="")
+    else:
+        for file in result.changed:
+            console.print(f"  {file}", markup=False)
+    for step in result.steps:
+        if not step.ok:
+            show_step(step, console)
+    todo = [f"{result.hint}"] if result.hint else []
+    if result.conflicts:
+        todo.append("resolve the marked lines, then git add them: " + ", ".join(result.conflicts))
+    todo += [f"rebuild the PTX, whose sources changed: {command}" for command in result.rebuild]
+    for line in todo:
+        console.print(f"  [bold]to do:[/] {escape(line)}")

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from kernel_new import questions, repository, template
+from kernel_new import git, questions, template
 from kernel_new.errors import KernelNewError, UsageError
 from kernel_new.project import Project
 from kernel_new.report import Level, Report, Watcher
@@ -179,11 +179,11 @@ def _initialise(staged: Path, destination: Path, request: Request, report: Repor
         report.skip("git", "--no-git", watcher)
     elif shutil.which("git") is None:
         report.skip("git", "git is not installed, and updates will need it", watcher)
-    elif outer := repository.enclosing(destination.parent):
+    elif outer := git.enclosing(destination.parent):
         report.skip("git", f"it lies in the repository {outer}", watcher)
     else:
         with report.step("git", watcher, fatal=True) as step:
-            repository.initialise(staged)
+            git.initialise(staged)
             step.detail = "initialised, nothing committed yet"
 
 
@@ -192,9 +192,7 @@ def _move(staged: Path, destination: Path) -> None:
     try:
         staged.rename(destination)
     except OSError as error:
-        raise KernelNewError(
-            f"{destination} appeared meanwhile and was left as it is: {error.strerror}"
-        ) from error
+        raise KernelNewError(f"{destination} appeared meanwhile and was left as it is: {error.strerror}") from error
 
 
 def _next_steps(destination: Path, report: Report) -> list[str]:

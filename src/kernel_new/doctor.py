@@ -115,9 +115,7 @@ def _cuda_oxide() -> Requirement:
     backend = os.environ.get("CUDA_OXIDE_BACKEND", "")
     found = backend if backend and Path(backend).is_file() else _first_line("cargo", "oxide", "--version")
     how = "See https://github.com/NVlabs/cuda-oxide, or set CUDA_OXIDE_BACKEND to its library."
-    return Requirement(
-        "cuda-oxide", "to rebuild PTX (cuda-oxide)", found or "missing", bool(found), how, optional=True
-    )
+    return Requirement("cuda-oxide", "to rebuild PTX (cuda-oxide)", found or "missing", bool(found), how, optional=True)
 
 
 def _ptxas() -> Requirement:

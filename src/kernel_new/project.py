@@ -29,9 +29,7 @@ class Project:
         """
         file = path / "build.toml"
         if not file.is_file():
-            raise KernelNewError(
-                f"{path} is no kernel repository: it has no build.toml", "kernel-new NAME makes one."
-            )
+            raise KernelNewError(f"{path} is no kernel repository: it has no build.toml", "kernel-new NAME makes one.")
         try:
             build = tomlkit.parse(file.read_text(encoding="utf-8")).unwrap()
         except (TOMLKitError, UnicodeDecodeError) as error:

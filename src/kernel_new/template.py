@@ -23,9 +23,7 @@ def root() -> Path:
     for directory in (here / "template", here.parent.parent):
         if (directory / "copier.yml").is_file():
             return directory
-    raise KernelNewError(
-        "the template is missing from this installation", "pip install --force-reinstall kernel-new"
-    )
+    raise KernelNewError("the template is missing from this installation", "pip install --force-reinstall kernel-new")
 
 
 @contextmanager

@@ -1,5 +1,6 @@
-"""Git around a new repository: initialised where there is none yet."""
+"""git, in repositories of the user's."""
 
+import os
 from pathlib import Path
 
 from kernel_new import process
@@ -27,3 +28,15 @@ def initialise(directory: Path) -> None:
     )
     if finished.code:
         raise CommandError("git init failed", "Create it without git: --no-git", finished.stderr)
+
+
+def run(directory: Path, *arguments: str) -> str:
+    """Run git in a repository, without its hooks; what it prints.
+
+    Raises:
+        CommandError: git refuses.
+    """
+    finished = process.run(["git", "-c", f"core.hooksPath={os.devnull}", *arguments], cwd=directory, timeout=300)
+    if finished.code:
+        raise CommandError(f"git {arguments[0]} failed in {directory}", output=finished.stderr)
+    return finished.stdout

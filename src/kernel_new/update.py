@@ -1,0 +1,244 @@
+"""Updates repositories to a newer template, by copier's three-way merge, and says what changed and what to do."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernel_new import git, process, releases, updating, verify
+from kernel_new.errors import CommandError, KernelNewError, UsageError
+from kernel_new.project import ANSWERS, Project
+from kernel_new.releases import Releases
+from kernel_new.report import Level, Quiet, Report, Step, Watcher
+
+LOCK = "Cargo.lock"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to do with each repository. `wanted` is the newest release that is known where it is None."""
+
+    wanted: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    defaults: bool = False
+    check: bool = False
+    dry_run: bool = False
+    level: Level = Level.TEST
+    url: str | None = None
+
+
+@dataclass
+class Result:
+    """What became of one repository.
+
+    `status` is `current`, `behind` (only checked), `updated`, `conflicts` or `failed`.
+    """
+
+    path: Path
+    status: str = "failed"
+    recorded: str = ""
+    wanted: str = ""
+    changed: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    rebuild: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    diff: str = ""
+    error: str = ""
+    hint: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status in ("current", "updated") and all(step.ok for step in self.steps)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(self), "path": str(self.path)}
+
+
+def update(paths: list[Path], request: Request, watcher: Watcher) -> list[Result]:
+    """Update each repository; one that fails does not stop the others.
+
+    Repositories of different git repositories are updated side by side, those of one after the other.
+    """
+    groups: dict[Path, list[Path]] = {}
+    for path in paths:
+        groups.setdefault(git.enclosing(path) or path, []).append(path)
+    single = len(paths) == 1
+    interactive = single and not request.defaults and sys.stdin.isatty()
+    with releases.known(request.url) as template:
+
+        def work(group: list[Path]) -> list[Result]:
+            return [_update_one(path, request, template, watcher if single else Quiet(), interactive) for path in group]
+
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+            done = [result for results in pool.map(work, groups.values()) for result in results]
+    return sorted(done, key=lambda result: paths.index(result.path))
+
+
+def _update_one(path: Path, request: Request, template: Releases, watcher: Watcher, interactive: bool) -> Result:
+    result = Result(path)
+    try:
+        answers = _checked(path, template, request, result)
+        if request.check or (result.recorded == result.wanted and not request.data):
+            result.status = "current" if result.recorded == result.wanted else "behind"
+            return result
+        if request.dry_run:
+            _dry_run(result, answers, request, template)
+            return result
+        with _undone_on_error(path):
+            _merge(path, result, answers, request, template, interactive)
+            _describe(result)
+        if result.status == "updated":
+            report = Report(path)
+            verify.prove(Project.read(path), request.level, report, watcher)
+            result.steps = report.steps
+    except KernelNewError as error:
+        result.status, result.error, result.hint = "failed", error.message, error.hint
+        if isinstance(error, CommandError) and error.output:
+            result.error += f": {error.output.strip()}"
+    return result
+
+
+def _checked(path: Path, template: Releases, request: Request, result: Result) -> dict[str, Any]:
+    """The recorded answers of a repository that can be updated.
+
+    Raises:
+        KernelNewError: It cannot; nothing was touched.
+    """
+    answers = Project.read(path).answers()
+    url, result.recorded = str(answers.pop("_src_path", "")), str(answers.pop("_commit", ""))
+    if not url or not result.recorded:
+        raise KernelNewError(f"{path} has no {ANSWERS} that says what it was made from")
+    if url != template.url:
+        raise KernelNewError(
+            f"{path} was made from {url}, and not from {template.url}", f"If you trust it: --template-url {url}"
+        )
+    if git.enclosing(path) is None:
+        raise KernelNewError(f"{path} is no git repository", "git init && git add --all && git commit")
+    if changes := git.run(path, "status", "--porcelain", "--", "."):
+        raise KernelNewError(
+            f"{path} has uncommitted changes: {', '.join(line[3:] for line in changes.splitlines()[:3])}",
+            "Commit or stash them first.",
+        )
+    known = ", ".join(template.versions)
+    if result.recorded not in template.versions:
+        raise KernelNewError(f"{path} was made by {result.recorded}, which is not known here; known are {known}")
+    wanted = request.wanted or template.versions[-1]
+    result.wanted = wanted if wanted.startswith("v") else f"v{wanted}"
+    if result.wanted not in template.versions:
+        raise UsageError(f"{result.wanted} is no release of the template; known are {known}")
+    if template.versions.index(result.wanted) < template.versions.index(result.recorded):
+        raise KernelNewError(f"{path} is at {result.recorded}: a template cannot be downgraded to {result.wanted}")
+    return answers
+
+
+def _merge(
+    path: Path, result: Result, answers: dict[str, Any], request: Request, template: Releases, interactive: bool
+) -> None:
+    """Let copier merge, in a process of its own, then put the lock in order."""
+    job = {
+        "path": str(path),
+        "url": template.url,
+        "recorded": result.recorded,
+        "wanted": result.wanted,
+        "answers": answers,
+        "data": request.data,
+        "defaults": not interactive,
+    }
+    command = [sys.executable, "-m", "kernel_new.updating", json.dumps(job)]
+    with tempfile.TemporaryDirectory(prefix="kernel-new-") as cache:
+        environment = process.environment({**template.environment(), "COPIER_CACHE_DIR": cache})
+        if interactive:
+            code, said = subprocess.run(command, env=environment, check=False).returncode, ""
+        else:
+            finished = process.run(command, env=environment)
+            code, said = finished.code, finished.stderr
+    if code == updating.REFUSED:
+        raise KernelNewError(f"{path / ANSWERS} holds answers that are not valid: {said.strip()}", "Correct them.")
+    if code:
+        raise CommandError(f"copier could not update {path}", output=said)
+    _resolve_lock(path)
+
+
+def _resolve_lock(path: Path) -> None:
+    """Leave a lock that holds: the merged one, or else the author's, which cargo completes for the new manifest."""
+    lock = path / LOCK
+    unmerged = LOCK in _unmerged(path)
+    if not lock.is_file() or shutil.which("cargo") is None:
+        return
+    if not unmerged and _locked(path):
+        return
+    lock.write_text(git.run(path, "show", f"HEAD:./{LOCK}"), encoding="utf-8")
+    finished = process.run(["cargo", "metadata", "--format-version=1"], cwd=path)
+    if finished.code:
+        raise CommandError("cargo cannot resolve the dependencies", output=finished.stderr)
+    git.run(path, "reset", "--quiet", "--", LOCK)
+
+
+def _locked(path: Path) -> bool:
+    return process.run(["cargo", "metadata", "--locked", "--format-version=1"], cwd=path).code == 0
+
+
+def _describe(result: Result) -> None:
+    """What the merge changed, where it needs the author, and what must be built again."""
+    path = result.path
+    result.changed = _status(path)
+    result.conflicts = _unmerged(path)
+    result.status = "conflicts" if result.conflicts else "updated"
+    script = path / "kernels/build_ptx.py"
+    if script.is_file() and process.run([sys.executable, str(script), "--check"], cwd=path).code:
+        result.rebuild = [f"{Path(sys.executable).name} kernels/build_ptx.py"]
+
+
+def _status(path: Path) -> list[str]:
+    """Changed files, each behind A (added), D (deleted), M (modified) or U (unmerged)."""
+    prefix = git.run(path, "rev-parse", "--show-prefix").removesuffix("\n")
+    listed = git.run(path, "status", "--porcelain", "--no-renames", "--untracked-files=all", "-z", "--", ".")
+    lines = [line for line in listed.split("\0") if line]
+    return [f"{_letter(line[:2])} {line[3:].removeprefix(prefix)}" for line in lines]
+
+
+def _letter(status: str) -> str:
+    return next((letter for letter in "UDA" if letter in status.replace("?", "A")), "M")
+
+
+def _unmerged(path: Path) -> list[str]:
+    listed = git.run(path, "ls-files", "--unmerged", "-z", "--", ".").split("\0")
+    return sorted({entry.partition("\t")[2] for entry in listed if entry})
+
+
+@contextmanager
+def _undone_on_error(path: Path) -> Iterator[None]:
+    """Put a repository that was clean back as it was, unless all goes well."""
+    try:
+        yield
+    except BaseException:
+        with suppress(KernelNewError):
+            git.run(path, "reset", "--quiet", "--", ".")
+            git.run(path, "checkout", "--quiet", "HEAD", "--", ".")
+            git.run(path, "clean", "--quiet", "--force", "-d", "--", ".")
+        raise
+
+
+def _dry_run(result: Result, answers: dict[str, Any], request: Request, template: Releases) -> None:
+    """Update a clone of the repository, and keep the difference."""
+    top = git.enclosing(result.path)
+    assert top is not None  # noqa: S101
+    with tempfile.TemporaryDirectory(prefix="kernel-new-") as directory:
+        clone = Path(directory, top.name)
+        git.run(top, "clone", "--quiet", "--shared", "--template=", str(top), str(clone))
+        copy = clone / result.path.relative_to(top)
+        trial = Result(copy, recorded=result.recorded, wanted=result.wanted)
+        _merge(copy, trial, answers, request, template, interactive=False)
+        _describe(trial)
+        git.run(copy, "add", "--all", "--intent-to-add", "--", ".")
+        result.diff = git.run(copy, "diff", "--relative", "HEAD", "--", ".")
+    result.status, result.changed = "behind", trial.changed
+    result.conflicts, result.rebuild = trial.conflicts, trial.rebuild
