@@ -100,9 +100,9 @@ def test_every_change_of_what_ptx_is_made_from_makes_it_stale(change: str, repos
 @pytest.mark.parametrize("change", ["name", "line endings", "not device code"])
 def test_what_does_not_matter_does_not_make_it_stale(change: str, repository: Path) -> None:
     if change == "name":
-        for file in ("kernels/Cargo.toml", "Cargo.lock", "build.rs", "src/module.rs"):
+        for file in ("Cargo.toml", "kernels/Cargo.toml", "Cargo.lock"):
             path = repository / file
-            path.write_text(re.sub("demo.kernel(.)device", r"better\1device", path.read_text()))
+            path.write_text(path.read_text().replace("demo-kernel", "better"))
         (repository / "kernels-ptx/demo_kernel_device.ptx").rename(repository / "kernels-ptx/better_device.ptx")
     elif change == "line endings":
         for path in (repository / "kernels/src").iterdir():

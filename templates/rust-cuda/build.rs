@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{fs, io};
 
-const PTX: &str = "kernels-ptx/«module»_device.ptx";
+/// Lines that say who the crate is and which cuda-oxide compiles it, not what it does.
+const NOT_DIGESTED: [&str; 3] = ["name = ", "cuda-device = ", "channel = \"nightly"];
 
 fn main() {
     for path in ["build.rs", "build.toml", "kernels", "kernels-ptx"] {
@@ -12,12 +13,16 @@ fn main() {
     }
     println!("cargo::rerun-if-env-changed=PATH");
 
+    let path = format!(
+        "kernels-ptx/{}_device.ptx",
+        env!("CARGO_PKG_NAME").replace('-', "_")
+    );
     // What cannot be read, or is of kernel-builder's own making and has no record, is not compared.
-    if let (Ok(ptx), Ok(digest), Some(target)) = (fs::read_to_string(PTX), digest(), target()) {
+    if let (Ok(ptx), Ok(digest), Some(target)) = (fs::read_to_string(&path), digest(), target()) {
         let record = format!("// target: {target}\n// sources: {digest}\n");
         if ptx.contains("// sources: ") && !ptx.replace("\r\n", "\n").contains(&record) {
             println!(
-                "cargo::warning={PTX} is out of date: run `python kernels/build_ptx.py`, then build again"
+                "cargo::warning={path} is out of date: run `python kernels/build_ptx.py`, then build again"
             );
         }
     }
@@ -29,7 +34,6 @@ fn main() {
 }
 
 /// Digest of the device crate, the same as that of `kernels/build_ptx.py`: 64-bit FNV-1a over paths and lines.
-/// The name of the crate is left out, since no code depends on it.
 fn digest() -> io::Result<String> {
     let mut paths = vec![
         PathBuf::from("kernels/Cargo.toml"),
@@ -55,7 +59,9 @@ fn digest() -> io::Result<String> {
 
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for (name, text) in &files {
-        let lines = text.split('\n').filter(|line| !line.starts_with("name = "));
+        let lines = text
+            .split('\n')
+            .filter(|line| !NOT_DIGESTED.iter().any(|start| line.starts_with(start)));
         for byte in [name.as_str()]
             .into_iter()
             .chain(lines)

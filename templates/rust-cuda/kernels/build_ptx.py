@@ -22,6 +22,9 @@ KERNELS = ROOT / "kernels"
 COMMAND = "python kernels/build_ptx.py"
 NVPTX = "nvptx64-nvidia-cuda"
 
+# Lines that say who the crate is and which cuda-oxide compiles it, not what it does.
+NOT_DIGESTED = ("name = ", "cuda-device = ", 'channel = "nightly')
+
 
 def load(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -58,7 +61,7 @@ def target() -> str:
 
 
 def digest() -> str:
-    """64-bit FNV-1a of the device crate but for its name, the same as build.rs computes."""
+    """64-bit FNV-1a of the device crate's lines, the same as build.rs computes."""
     paths = [
         KERNELS / "Cargo.toml",
         KERNELS / "rust-toolchain.toml",
@@ -69,9 +72,8 @@ def digest() -> str:
     }
     value = 0xCBF29CE484222325
     for name, text in sorted(files.items()):
-        lines = text.replace("\r\n", "\n").split("\n")
-        for line in [name, *(line for line in lines if not line.startswith("name = "))]:
-            for byte in f"{line}\n".encode():
+        for line in [name, *text.replace("\r\n", "\n").split("\n")]:
+            for byte in b"" if line.startswith(NOT_DIGESTED) else f"{line}\n".encode():
                 value = (value ^ byte) * 0x100000001B3 % 2**64
     return f"{value:016x}"
 
@@ -85,14 +87,15 @@ def is_current() -> bool:
     return ptx_path().exists() and record() in ptx_path().read_text(encoding="utf-8")
 
 
-def output(*command: str | Path) -> str:
+def output(*command: str | Path, cwd: Path | None = None) -> str:
     """What a command prints; nothing where it is absent or fails."""
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+        done = subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
         return ""
+    return done.stdout.strip()
 
 
 def compilers() -> Iterator[Path]:
@@ -148,8 +151,8 @@ def compile_oxide(directory: Path) -> str:
     """Compile with cuda-oxide, as kernel-builder does; returns the name of the compiler."""
     source = load(KERNELS / "Cargo.toml")["dependencies"]["cuda-device"]
     home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
-    installed = home / "cuda-oxide" / "librustc_codegen_cuda.so"
-    backend = os.environ.get("CUDA_OXIDE_BACKEND") or str(installed)
+    installed = str(home / "cuda-oxide" / "librustc_codegen_cuda.so")
+    backend = os.environ.get("CUDA_OXIDE_BACKEND") or installed
     if not Path(backend).exists():
         get = f"cargo +{channel()} install --git {source['git']} --rev {source['rev']} cargo-oxide"
         fail(f"No cuda-oxide at {backend}. Get it with", get, "cargo oxide setup")
@@ -175,16 +178,14 @@ def cargo(command: list[str], environment: dict[str, str]) -> None:
         for k, v in os.environ.items()
         if k not in ours and not k.startswith(prefixes)
     }
-    environment = (
-        rest | {"CARGO_TARGET_DIR": str(ROOT / "target" / "ptx")} | environment
-    )
+    environment = rest | {"CARGO_TARGET_DIR": str(ROOT / "target/ptx")} | environment
     if subprocess.call(command, cwd=KERNELS, env=environment):
         fail("The kernels do not compile.")
 
 
 def version(rustc: str | Path) -> str:
     """The compiler's release and commit, whoever packaged it."""
-    lines = output(rustc, "-vV").splitlines()
+    lines = output(rustc, "-vV", cwd=KERNELS).splitlines()
     facts = dict(line.split(": ", 1) for line in lines if ": " in line)
     return f"rustc {facts['release']} ({facts['commit-hash'][:9]})"
 
@@ -198,8 +199,7 @@ def check_with_ptxas(ptx: Path) -> None:
     nvidia = importlib.util.find_spec("nvidia")
     for location in (nvidia and nvidia.submodule_search_locations) or []:
         directories += map(str, Path(location).glob("*/bin"))
-    ptxas = shutil.which("ptxas", path=os.pathsep.join(directories))
-    if not ptxas:
+    if not (ptxas := shutil.which("ptxas", path=os.pathsep.join(directories))):
         print("No ptxas here to check the PTX with: the driver will, when it loads it.")
     elif subprocess.call([ptxas, f"-arch={target()}", "-o", os.devnull, ptx]):
         fail("ptxas refuses the PTX.")
@@ -214,9 +214,14 @@ def build() -> None:
         compiler = compile_ptx(Path(directory))
         built = Path(directory, path.name)
         check_with_ptxas(built)
-        header = f"// Built from kernels/ by `{COMMAND}`\n// compiler: {compiler}\n{record()}"
-        text = header + built.read_text(encoding="utf-8")
-    path.parent.mkdir(exist_ok=True)
+        # The compiler's comments may name the crate.
+        lines = [
+            line.split("//")[0].rstrip() for line in built.read_text().splitlines()
+        ]
+    header = (
+        f"// Built from kernels/ by `{COMMAND}`\n// compiler: {compiler}\n{record()}"
+    )
+    text = header + "\n".join(line for line in lines if line) + "\n"
     beside = path.with_suffix(".tmp")
     beside.write_text(text, encoding="utf-8", newline="\n")
     beside.replace(path)

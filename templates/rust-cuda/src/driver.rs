@@ -2,11 +2,12 @@
 //!
 //! Nothing of CUDA is linked, so this library builds and loads on machines without it.
 
+use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
-use tvm_ffi::{Error, RUNTIME_ERROR, Result};
+use tvm_ffi::{RUNTIME_ERROR, Result, bail, ensure};
 
 const LIBRARY: &str = if cfg!(windows) {
     "nvcuda.dll"
@@ -14,7 +15,7 @@ const LIBRARY: &str = if cfg!(windows) {
     "libcuda.so.1"
 };
 
-/// Constants of `cuda.h`.
+// Constants of `cuda.h`.
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 pub const CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
@@ -86,31 +87,39 @@ pub fn driver() -> Result<&'static Driver> {
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
     }
-    let driver = Driver::open().map_err(|error| {
-        failure(&format!(
-            "no CUDA driver: cannot open {LIBRARY} ({error}); install the NVIDIA driver, or give the container access \
-             to the GPU"
-        ))
-    })?;
+    let driver = match Driver::open() {
+        Ok(driver) => driver,
+        Err(error) => bail!(
+            RUNTIME_ERROR,
+            "no CUDA driver: {}; install the NVIDIA driver, or give the container access to the GPU",
+            error
+                .source()
+                .map_or(error.to_string(), ToString::to_string)
+        ),
+    };
     // SAFETY: takes no pointers.
-    match unsafe { (driver.cuInit)(0) } {
-        CUDA_ERROR_NO_DEVICE => Err(failure(
-            "no CUDA device: the driver finds no GPU; look at what `nvidia-smi` and CUDA_VISIBLE_DEVICES say",
-        )),
-        code => driver.check(code, || "cannot initialise the CUDA driver".into()),
-    }?;
+    let code = unsafe { (driver.cuInit)(0) };
+    ensure!(
+        code != CUDA_ERROR_NO_DEVICE,
+        RUNTIME_ERROR,
+        "no CUDA device: the driver finds no GPU; look at what `nvidia-smi` and CUDA_VISIBLE_DEVICES say"
+    );
+    driver.check(code, || "cannot initialise the CUDA driver".into())?;
     Ok(DRIVER.get_or_init(|| driver))
 }
 
 impl Driver {
     /// `RuntimeError` with the name of the CUDA error unless `code` says success.
-    pub fn check(&self, code: c_int, doing: impl FnOnce() -> String) -> Result<()> {
-        if code == 0 {
-            return Ok(());
-        }
-        let name = text(self.cuGetErrorName, code);
-        let description = text(self.cuGetErrorString, code);
-        Err(failure(&format!("{}: {name} ({description})", doing())))
+    pub fn check(&self, code: c_int, problem: impl FnOnce() -> String) -> Result<()> {
+        ensure!(
+            code == 0,
+            RUNTIME_ERROR,
+            "{}: {} ({})",
+            problem(),
+            text(self.cuGetErrorName, code),
+            text(self.cuGetErrorString, code)
+        );
+        Ok(())
     }
 
     /// CUDA version that the driver supports, 12.4 for example.
@@ -132,10 +141,6 @@ fn text(describe: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int, code
         }
         CStr::from_ptr(text).to_string_lossy().into_owned()
     }
-}
-
-pub fn failure(message: &str) -> Error {
-    Error::new(RUNTIME_ERROR, message, "")
 }
 
 /// Makes a context current on this thread, until dropped.

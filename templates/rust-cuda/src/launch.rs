@@ -1,16 +1,15 @@
 //! Launches the kernels of `kernels/` on the caller's device and stream.
 //!
-//! Each kernel is a `static` [`Kernel`]. Its first launch on a device loads the embedded PTX there, which the driver
-//! compiles for the device; later launches allocate nothing and wait for nothing, so they can be captured into a CUDA
-//! graph. All of it may be called from many threads.
+//! Each kernel is a `static` [`Kernel`], which any thread may launch. Its first launch on a device loads the PTX there.
+//! Launches wait for nothing and allocate nothing, so they can be captured into a CUDA graph, the first one too.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr::{from_ref, null_mut};
 
-use tvm_ffi::{DLDevice, Result, current_stream};
+use tvm_ffi::{DLDevice, RUNTIME_ERROR, Result, VALUE_ERROR, bail, current_stream, ensure};
 
-use crate::driver::{self, Current, Driver, Handle, driver, failure};
+use crate::driver::{self, Current, Driver, Handle, driver};
 use crate::module::{self, Module, PerDevice};
 
 /// The most blocks that a grid may have in x, y and z.
@@ -30,6 +29,13 @@ pub struct Shape {
     pub shared_bytes: u32,
 }
 
+impl Shape {
+    fn fits(&self) -> bool {
+        let mut pairs = self.blocks.iter().zip(MAX_BLOCKS);
+        pairs.all(|(blocks, most)| *blocks <= most)
+    }
+}
+
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self {
@@ -47,7 +53,7 @@ impl fmt::Display for Shape {
 /// One parameter of a kernel: a pointer or a number of at most 8 bytes. A slice is two, its pointer and its length.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Parameter(u64); // The driver reads as many of its (little-endian) bytes as the kernel declares.
+pub struct Parameter(u64); // The driver reads as many of its bytes, low ones first, as the kernel declares.
 
 impl<T> From<*mut T> for Parameter {
     fn from(pointer: *mut T) -> Self {
@@ -107,30 +113,24 @@ impl<const N: usize> Kernel<N> {
         if shape.blocks.contains(&0) {
             return Ok(());
         }
-        let describe = || {
-            format!(
-                "cannot launch {} on cuda:{} with {shape}",
-                self.name, device.device_id
-            )
-        };
-        if shape.blocks.iter().zip(MAX_BLOCKS).any(|(n, max)| *n > max) {
-            let [x, y, z] = MAX_BLOCKS;
-            return Err(failure(&format!(
-                "{}: a grid has at most {x} x {y} x {z} blocks",
-                describe()
-            )));
-        }
-        let driver = driver()?;
         let id = device.device_id;
+        let problem = || format!("cannot launch {} on cuda:{id} with {shape}", self.name);
+        let [x, y, z] = MAX_BLOCKS;
+        ensure!(
+            shape.fits(),
+            VALUE_ERROR,
+            "{}: a grid has at most {x} x {y} x {z} blocks",
+            problem()
+        );
+        let driver = driver()?;
         let Function { context, handle } = self.functions.get(id, || self.load(driver, id))?;
         let _current = Current::enter(driver, context)?;
         if shape.shared_bytes > DEFAULT_SHARED_BYTES {
             let attribute = driver::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = shape.shared_bytes as c_int;
             // SAFETY: `handle` is a function of the current context.
-            let code = unsafe {
-                (driver.cuFuncSetAttribute)(handle, attribute, shape.shared_bytes as c_int)
-            };
-            driver.check(code, describe)?;
+            let code = unsafe { (driver.cuFuncSetAttribute)(handle, attribute, bytes) };
+            driver.check(code, problem)?;
         }
         let [x, y, z] = shape.blocks.map(|blocks| blocks as c_uint);
         let mut addresses = parameters
@@ -154,7 +154,7 @@ impl<const N: usize> Kernel<N> {
                 null_mut(),
             )
         };
-        driver.check(code, describe)
+        driver.check(code, problem)
     }
 
     /// The kernel on a device, which is loaded there by the first call.
@@ -174,9 +174,10 @@ impl<const N: usize> Kernel<N> {
             Some(count) => format!("has {count} parameters in the PTX and is launched with {N}"),
             None => "is not in the PTX".into(),
         };
-        Err(failure(&format!(
+        bail!(
+            RUNTIME_ERROR,
             "the kernel {} {problem}; is the PTX up to date? `python kernels/build_ptx.py` rebuilds it",
             self.name
-        )))
+        )
     }
 }

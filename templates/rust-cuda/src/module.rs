@@ -4,12 +4,19 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::{PoisonError, RwLock};
 
-use tvm_ffi::Result;
+use tvm_ffi::{RUNTIME_ERROR, Result, ensure};
 
-use crate::driver::{self, Current, Driver, Handle, Relaxed, failure};
+use crate::driver::{self, Current, Driver, Handle, Relaxed};
 
 /// The PTX, with the NUL at its end that the driver expects.
-static PTX: &str = concat!(include_str!("../kernels-ptx/«module»_device.ptx"), "\0");
+static PTX: &str = concat!(
+    include_str!(concat!(
+        "../kernels-ptx/",
+        env!("CARGO_CRATE_NAME"),
+        "_device.ptx"
+    )),
+    "\0"
+);
 
 /// How many parameters the PTX declares for a kernel; `None` where it has no such kernel.
 pub fn parameters(kernel: &str) -> Option<usize> {
@@ -80,13 +87,13 @@ fn load_ptx(driver: &Driver, id: i32) -> Result<Handle> {
             values.as_ptr(),
         )
     };
-    if code == driver::CUDA_ERROR_UNSUPPORTED_PTX_VERSION {
-        return Err(failure(&format!(
-            "the NVIDIA driver (CUDA {}) is too old for the kernels (PTX {}): install a newer driver",
-            driver.version(),
-            directive(".version ")
-        )));
-    }
+    ensure!(
+        code != driver::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+        RUNTIME_ERROR,
+        "the NVIDIA driver (CUDA {}) is too old for the kernels (PTX {}): install a newer driver",
+        driver.version(),
+        directive(".version ")
+    );
     driver.check(code, || {
         let log = String::from_utf8_lossy(&log);
         let log = log.trim_end_matches('\0').trim();
@@ -107,13 +114,13 @@ fn check_capability(driver: &Driver, device: c_int, id: i32) -> Result<()> {
     let major = attribute(driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
     let target = directive(".target sm_");
-    if runs(target, major, minor) {
-        return Ok(());
-    }
-    Err(failure(&format!(
+    ensure!(
+        runs(target, major, minor),
+        RUNTIME_ERROR,
         "cuda:{id} has compute capability {major}.{minor} and cannot run kernels compiled for sm_{target}: use another \
          GPU, or change cuda-capabilities in build.toml and run `python kernels/build_ptx.py`"
-    )))
+    );
+    Ok(())
 }
 
 /// Whether PTX for a target (`80`; `90a` and `100f` are bound to a chip and a family) runs on a device.
@@ -166,6 +173,7 @@ impl<T: Copy> PerDevice<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tvm_ffi::bail;
 
     #[test]
     fn targets_and_devices() {
@@ -189,7 +197,7 @@ mod tests {
     #[test]
     fn a_failure_is_not_kept() {
         let values = PerDevice::new();
-        assert!(values.get(3, || Err(failure("not yet"))).is_err());
+        assert!(values.get(3, || bail!(RUNTIME_ERROR, "not yet")).is_err());
         assert_eq!(values.get(3, || Ok(7)).unwrap(), 7);
         assert_eq!(values.get(3, || unreachable!()).unwrap(), 7);
     }

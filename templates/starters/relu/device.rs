@@ -3,7 +3,7 @@
 //! The kernels run on a one-dimensional grid of any size. `x` and `out` are slices of the same length, apart or equal.
 
 use crate::elementwise::map;
-use crate::float::{BF16, F16};
+use crate::float::Bf16;
 
 fn relu(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }
@@ -30,9 +30,9 @@ pub unsafe extern "ptx-kernel" fn relu_f32(
 /// As for [`relu_f32`].
 #[unsafe(no_mangle)]
 pub unsafe extern "ptx-kernel" fn relu_f16(
-    x: *const F16,
+    x: *const f16,
     x_len: usize,
-    out: *mut F16,
+    out: *mut f16,
     out_len: usize,
 ) {
     // SAFETY: the caller's promise.
@@ -45,9 +45,9 @@ pub unsafe extern "ptx-kernel" fn relu_f16(
 /// As for [`relu_f32`].
 #[unsafe(no_mangle)]
 pub unsafe extern "ptx-kernel" fn relu_bf16(
-    x: *const BF16,
+    x: *const Bf16,
     x_len: usize,
-    out: *mut BF16,
+    out: *mut Bf16,
     out_len: usize,
 ) {
     // SAFETY: the caller's promise.

@@ -13,8 +13,9 @@ use crate::ptx;
 pub unsafe fn map<T: Float>(x: *const T, out: *mut T, len: usize, f: impl Fn(f32) -> f32) {
     let apply = |element: T| T::from_f32(f(element.to_f32()));
     let width = size_of::<T::Vector>() / size_of::<T>();
-    let head = x.align_offset(size_of::<T::Vector>());
-    let vectors = if head < len && head == out.align_offset(size_of::<T::Vector>()) {
+    let alignment = align_of::<T::Vector>();
+    let head = x.align_offset(alignment);
+    let vectors = if head < len && head == out.align_offset(alignment) {
         (len - head) / width
     } else {
         0

@@ -14,15 +14,10 @@ pub trait Float: Copy {
     fn from_f32(value: f32) -> Self;
 }
 
-/// IEEE 754 half precision.
+/// bfloat16: the upper half of a float32.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct F16(u16);
-
-/// The upper half of a float32.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct BF16(u16);
+pub struct Bf16(u16);
 
 /// `N` elements, 16 bytes in all.
 #[derive(Clone, Copy)]
@@ -47,19 +42,19 @@ impl Float for f32 {
     }
 }
 
-impl Float for F16 {
+impl Float for f16 {
     type Vector = Vector<Self, 8>;
 
     fn to_f32(self) -> f32 {
-        ptx::f16_to_f32(self.0)
+        self as f32
     }
 
     fn from_f32(value: f32) -> Self {
-        Self(ptx::f32_to_f16(value))
+        value as f16
     }
 }
 
-impl Float for BF16 {
+impl Float for Bf16 {
     type Vector = Vector<Self, 8>;
 
     fn to_f32(self) -> f32 {

@@ -5,7 +5,7 @@
 
 #![cfg(target_arch = "nvptx64")]
 #![no_std]
-#![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]
+#![feature(abi_ptx, asm_experimental_arch, f16, stdarch_nvptx)]
 
 «% for name in ["elementwise", "float", "ptx", op] | sort %»
 pub mod «name»;
