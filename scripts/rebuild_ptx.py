@@ -1,4 +1,4 @@
-"""Rebuild templates/ptx/ after device code has changed: `python scripts/rebuild_ptx.py [--check]`.
+"""Rebuild templates/ptx/ after device code has changed: `python scripts/rebuild_ptx.py [--compiler nvptx] [--check]`.
 
 Renders a repository for each starter kernel and device compiler, and lets its own kernels/build_ptx.py compile it
 for every target. With --check it writes nothing and exits with 1 where a file would change.
@@ -38,14 +38,17 @@ def write_placeholders(directory: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
+    compilers = [choice.value for choice in questions.asked()["device_compiler"].choices]
+    parser.add_argument("--compiler", choices=compilers, action="append")
+    arguments = parser.parse_args()
+    check = arguments.check
     changed = []
     for kernel in questions.asked()["kernel"].choices:
-        for compiler in questions.asked()["device_compiler"].choices:
-            directory = ROOT / "templates/ptx" / compiler.value / kernel.value
+        for compiler in arguments.compiler or compilers:
+            directory = ROOT / "templates/ptx" / compiler / kernel.value
             write_placeholders(directory)
             with tempfile.TemporaryDirectory() as temporary:
-                answers = {"backend": "rust-cuda", "kernel": kernel.value, "device_compiler": compiler.value}
+                answers = {"backend": "rust-cuda", "kernel": kernel.value, "device_compiler": compiler}
                 request = Request(Path(temporary, "ptx-source"), answers, defaults=True, git=False, level=Level.NONE)
                 made = create(request, Quiet()).path
                 build = made / "build.toml"

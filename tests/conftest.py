@@ -5,7 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,56 @@ COMBINATIONS = [
     )
 ]
 """Every combination of answers that changes which files there are."""
+
+
+OXIDE_ENVIRONMENT = os.environ.get("CUDA_OXIDE_ENVIRONMENT")
+"""A shell file that sets what cuda-oxide needs, where it is installed: CUDA_OXIDE_BACKEND, CARGO_HOME and company."""
+
+
+@cache
+def oxide_environment() -> dict[str, str]:
+    """The variables of that file; none without it."""
+    if not OXIDE_ENVIRONMENT:
+        return {}
+    printed = subprocess.check_output(["bash", "-euc", 'set -a; source "$0"; env -0', OXIDE_ENVIRONMENT], text=True)
+    found = dict(line.split("=", 1) for line in printed.split("\0") if "=" in line)
+    return {
+        name: value for name, value in found.items() if os.environ.get(name) != value and name not in ("_", "SHLVL")
+    }
+
+
+@contextmanager
+def compilers_of(combination: dict[str, str]) -> Iterator[None]:
+    """cuda-oxide's variables, for the combinations that need them and for no other test."""
+    with pytest.MonkeyPatch.context() as patch:
+        if combination.get("device_compiler") == "cuda-oxide":
+            for name, value in oxide_environment().items():
+                patch.setenv(name, value)
+        yield
+
+
+@cache
+def oxide_is_reachable() -> bool:
+    """Whether cargo finds cuda-oxide's crates, which are in a git repository and in no registry."""
+    combination = {"backend": "rust-cuda", "device_compiler": "cuda-oxide"}
+    with compilers_of(combination), tempfile.TemporaryDirectory() as directory:
+        made = make(Path(directory, "demo-kernel"), **combination).path
+        command = ["cargo", "metadata", "--locked", "--format-version=1"]
+        return subprocess.run(command, cwd=made, capture_output=True, check=False, timeout=300).returncode == 0
+
+
+def needs_cargo(combination: dict[str, str]) -> None:
+    """Skip a test whose combination cargo cannot resolve here."""
+    if combination.get("device_compiler") == "cuda-oxide" and not oxide_is_reachable():
+        pytest.skip("cuda-oxide's git repository cannot be reached")
+
+
+@pytest.fixture(autouse=True)
+def _device_compiler(request: pytest.FixtureRequest) -> Iterator[None]:
+    parameters = getattr(request.node, "callspec", None)
+    values = parameters.params.values() if parameters else ()
+    with compilers_of(next((value for value in values if isinstance(value, dict)), {})):
+        yield
 
 
 def combination_id(combination: dict[str, str]) -> str:
@@ -82,8 +135,9 @@ def make(destination: Path, level: Level = Level.NONE, **answers: Any) -> Report
 @pytest.fixture(scope="session", params=COMBINATIONS, ids=combination_id)
 def proven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A created and proven repository of each combination; not to be changed."""
-    directory = tmp_path_factory.mktemp("proven")
-    return make(directory / "demo-kernel", Level.TEST, **request.param)
+    needs_cargo(request.param)
+    with compilers_of(request.param):
+        return make(tmp_path_factory.mktemp("proven") / "demo-kernel", Level.TEST, **request.param)
 
 
 @pytest.fixture(scope="session")

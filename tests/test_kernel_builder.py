@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import COMBINATIONS, combination_id, make
+from conftest import COMBINATIONS, combination_id, make, needs_cargo
 
 from kernel_new import process
 
@@ -31,6 +31,7 @@ def test_kernel_builder_takes_the_configuration(combination: dict[str, str], tmp
 @everywhere
 @pytest.mark.skipif(not CHECK, reason="KERNEL_BUILDER_CHECK is not set")
 def test_kernel_builder_builds_checks_and_loads_it(combination: dict[str, str], tmp_path: Path) -> None:
+    needs_cargo(combination)
     made = make(tmp_path / "demo-kernel", **combination).path
-    finished = process.run([str(CHECK), str(made)], env=process.environment({"KB_CXX": "zig"}))
+    finished = process.run([str(CHECK), str(made)], env=process.environment({"KB_CXX": "zig", "KB_CUDA_BUILD": "1"}))
     assert finished.stdout.splitlines()[-1] == "OK", finished.stdout + finished.stderr

@@ -132,6 +132,20 @@ def test_malformed_capabilities_are_refused(capabilities: object, tmp_path: Path
     refusal(tmp_path, backend="rust-cuda", cuda_capabilities=capabilities)
 
 
+@pytest.mark.parametrize(
+    "cuda_oxide",
+    [
+        "",
+        "https://x/y",
+        "https://x/y?rev=abc&toolchain=nightly",
+        f"git@x:y?rev={'a' * 40}&toolchain=n",
+        f"https://x/y?rev={'a' * 40}&toolchain=n\n",
+    ],
+)  # fmt: skip
+def test_malformed_pins_of_cuda_oxide_are_refused(cuda_oxide: str, tmp_path: Path) -> None:
+    refusal(tmp_path, backend="rust-cuda", device_compiler="cuda-oxide", cuda_oxide=cuda_oxide)
+
+
 @pytest.mark.parametrize(("question", "value"), [("backend", "cuda"), ("kernel", "gelu"), ("license", "apache-2.0")])
 def test_choices_are_checked(question: str, value: str, tmp_path: Path) -> None:
     assert f"{question} is none of" in refusal(tmp_path, **{question: value}).message

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import COMBINATIONS, combination_id, make, tree
+from conftest import COMBINATIONS, combination_id, make, needs_cargo, tree
 from packaging.licenses import canonicalize_license_expression
 
 from kernel_new import doctor, process, questions, template
@@ -140,6 +140,22 @@ def test_build_toml_lists_each_source_and_nothing_else(combination: dict[str, st
     assert "ptx-dir" not in kernel
 
 
+def test_one_answer_pins_cuda_oxide_everywhere(tmp_path: Path) -> None:
+    pin = {"git": "https://example.org/fork/cuda-oxide", "rev": "0123456789" * 4}
+    answer = f"{pin['git']}?rev={pin['rev']}&toolchain=nightly-2026-05-06"
+    made = make(tmp_path / "demo-kernel", backend="rust-cuda", device_compiler="cuda-oxide", cuda_oxide=answer).path
+    assert tomllib.loads((made / "kernels/Cargo.toml").read_text())["dependencies"]["cuda-device"] == pin
+    assert (
+        tomllib.loads((made / "kernels/rust-toolchain.toml").read_text())["toolchain"]["channel"]
+        == "nightly-2026-05-06"
+    )
+    assert f'"git+{pin["git"]}?rev={pin["rev"]}"' in (made / "flake.nix").read_text()
+    assert (made / "Cargo.lock").read_text().count(f"git+{pin['git']}?rev={pin['rev']}#{pin['rev']}") == 3
+    files = {file: text.decode() for file, text in tree(made).items()}
+    assert not [file for file, text in files.items() if "a105afd522b73a6712a802e30bd900cd04cc8019" in text]
+    check(sys.executable, "kernels/build_ptx.py", "--check", cwd=made)
+
+
 @everywhere
 def test_answers_record_the_public_address_and_a_version(combination: dict[str, str], tmp_path: Path) -> None:
     report = make(tmp_path / "demo-kernel", **combination)
@@ -152,6 +168,7 @@ def test_answers_record_the_public_address_and_a_version(combination: dict[str, 
 @everywhere
 @pytest.mark.parametrize("name", ["aaa", "zzz", "tvm-ffh", "a1-b2-c3", "k" * 60, "cudarb", "half-way", "win"])
 def test_the_lock_holds_for_names_that_sort_anywhere(combination: dict[str, str], name: str, tmp_path: Path) -> None:
+    needs_cargo(combination)
     made = make(tmp_path / name, **combination).path
     check("cargo", "metadata", "--locked", "--format-version=1", cwd=made)
 
@@ -188,11 +205,22 @@ def test_the_workflow_runs_commands_that_pass_here(proven: Report, tmp_path: Pat
     steps: list[dict[str, Any]] = workflow["jobs"]["test"]["steps"]
     for step in steps:
         if "uses" in step:
-            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), "actions are pinned"
-        elif step["run"].startswith("python kernels/build_ptx.py") and not has_device_compiler():
+            continue
+        if step["run"].startswith("python kernels/build_ptx.py") and not has_device_compiler():
             pytest.skip("no compiler for device code")
         elif not step["run"].startswith(("pip install", "rustup toolchain install")):
             check(*step["run"].split(), cwd=repository)
+
+
+@everywhere
+def test_actions_are_pinned_and_no_answer_reaches_a_shell(combination: dict[str, str], tmp_path: Path) -> None:
+    made = make(tmp_path / "demo-kernel", **combination, author="Ada $(touch x) `id`").path
+    for file in (made / ".github/workflows").iterdir():
+        for job in yaml.safe_load(file.read_text())["jobs"].values():
+            for step in job["steps"]:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step.get("uses", f"a/b@{'0' * 40}"))
+                assert "demo-kernel" not in step.get("run", "")
+                assert "Ada" not in step.get("run", "")
 
 
 @pytest.mark.parametrize("choice", [choice.value for choice in questions.asked()["license"].choices])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from conftest import tree
 
 from kernel_new import history, process, questions
@@ -435,6 +436,28 @@ def test_changed_device_code_is_named_for_rebuilding(template: Template, tmp_pat
     assert finished.returncode == 0
     assert "rebuild the PTX" in finished.stdout
     assert "kernels/build_ptx.py" in finished.stdout
+
+
+def test_the_emitted_workflow_proposes_an_update(template: Template, tmp_path: Path) -> None:
+    """Its last step, with a local remote and a stand-in for GitHub's command line."""
+    path = template.emit(tmp_path / "demo-kernel", NEXT)
+    git(tmp_path, "init", "--quiet", "--bare", str(tmp_path / "remote.git"))
+    git(path, "remote", "add", "origin", str(tmp_path / "remote.git"))
+    (tmp_path / "bin").mkdir()
+    edit(tmp_path / "bin/gh", f'#!/bin/sh\necho "$@" >> {tmp_path}/gh.log\n[ "$2" = create ]\n')
+    (tmp_path / "bin/gh").chmod(0o755)
+    workflow = yaml.safe_load((path / ".github/workflows/update.yaml").read_text())
+    (script,) = [step["run"] for step in workflow["jobs"]["update"]["steps"] if step.get("name")]
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    command = ["bash", "-eo", "pipefail", "-c", script]
+    subprocess.run(command, cwd=path, env=environment, check=True, capture_output=True)
+    assert not (tmp_path / "gh.log").exists(), "nothing to propose"
+    git(path, "switch", "--quiet", "main")
+    git(path, "branch", "--quiet", "--delete", "template-update")
+    edit(path / "new.txt", "from the template\n")
+    subprocess.run(command, cwd=path, env=environment, check=True, capture_output=True)
+    assert (tmp_path / "gh.log").read_text() == "pr view template-update\npr create --fill\n"
+    assert "new.txt" in git(tmp_path / "remote.git", "show", "--name-only", "template-update")
 
 
 def test_another_template_is_used_only_when_it_is_named(template: Template, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def new(
     kernel: Annotated[str | None, _answer("kernel")] = None,
     device_compiler: Annotated[str | None, _answer("device_compiler")] = None,
     cuda_capabilities: Annotated[list[str] | None, _answer("cuda_capabilities")] = None,
+    cuda_oxide: Annotated[str | None, _answer("cuda_oxide")] = None,
     repo_id: Annotated[str | None, _answer("repo_id")] = None,
     license: Annotated[str | None, _answer("license")] = None,
     author: Annotated[str | None, _answer("author")] = None,
@@ -113,6 +114,7 @@ def new(
         "kernel": kernel,
         "device_compiler": device_compiler,
         "cuda_capabilities": cuda_capabilities,
+        "cuda_oxide": cuda_oxide,
         "repo_id": repo_id,
         "license": license,
         "author": author,
@@ -196,6 +198,23 @@ def diff(
     from kernel_new.differ import diff as difference
 
     typer.echo(difference(path.resolve(), template_url), nl=False)
+
+
+@app.command()
+def ptx(
+    path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
+    check: Annotated[bool, typer.Option("--check", help="Only say whether it is up to date.")] = False,
+) -> None:
+    """Rebuild the PTX of a rust-cuda repository from its device code."""
+    from kernel_new import ptx as device
+    from kernel_new.project import Project
+
+    project = Project.read(path.resolve())
+    if check:
+        device.check(project)
+        typer.echo("the PTX is up to date")
+    else:
+        typer.echo(device.rebuild(project))
 
 
 @app.command("list")

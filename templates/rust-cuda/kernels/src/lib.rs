@@ -1,3 +1,16 @@
+«% if device_compiler == "cuda-oxide" %»
+//! The kernels: one module for each op, compiled to PTX by `python kernels/build_ptx.py`.
+//!
+//! A `#[kernel] pub fn` is a kernel. The host launches it under its name, with its parameters in order
+//! (`src/<op>.rs`); a slice is passed as two, its pointer and its length.
+
+#![no_std]
+#![feature(f16)]
+
+«% for name in ["elementwise", "float", op] | sort %»
+pub mod «name»;
+«% endfor %»
+«% else %»
 //! The kernels: one module for each op, compiled to PTX by `python kernels/build_ptx.py`.
 //!
 //! A `pub unsafe extern "ptx-kernel" fn` with `#[unsafe(no_mangle)]` is a kernel. The host launches it under its name,
@@ -15,3 +28,4 @@ pub mod «name»;
 fn panic(_: &core::panic::PanicInfo) -> ! {
     ptx::trap()
 }
+«% endif %»

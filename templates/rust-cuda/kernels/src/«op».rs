@@ -1,1 +1,1 @@
-«% include "templates/starters/" ~ kernel ~ "/device.rs" %»
+«% include "templates/starters/" ~ kernel ~ "/device-" ~ device_compiler ~ ".rs" %»

@@ -1,0 +1,131 @@
+"""Prove emitted rust-cuda relu repositories on a machine with NVIDIA GPUs.
+
+    python tests/gpu/prove_gpu.py REPOSITORY... [--report FILE.json] [--only NAME...] [--skip NAME...]
+
+REPOSITORY holds a built `build/<variant>/`, or is such a variant. Needs torch, kernels and apache-tvm-ffi;
+`compute-sanitizer` where it is found. Each check has a line in the report; the exit code is 1 if one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import traceback
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import kernels
+import refusals  # noqa: F401  (adds its checks)
+import speed  # noqa: F401  (the same)
+import torch
+from checks import CHECKS, CHILD_CHECKS, SkipCheck
+
+
+def variant(repository: Path) -> Path:
+    if (repository / "metadata.json").exists():
+        return repository
+    return sorted(repository.glob("build/*cu*/metadata.json"))[-1].parent
+
+
+def child(name: str, paths: list[Path], command: list[str], **environment: str) -> Any:
+    arguments = [sys.executable, __file__, *map(str, paths), "--only", name, "--child"]
+    done = subprocess.run(
+        [*command, *arguments], env=os.environ | environment, capture_output=True, text=True, timeout=240
+    )
+    lines = done.stdout.strip().splitlines()
+    if any(line.startswith("SKIP ") for line in lines):
+        raise SkipCheck(next(line for line in lines if line.startswith("SKIP "))[5:])
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return lines[-1] if lines else None
+
+
+def emitted_tests(repositories: list[Path]) -> str:
+    """The repository's own tests, on the variant that is there: nothing is built."""
+    closing = []
+    for repository in repositories:
+        if not (repository / "tests").is_dir():
+            raise SkipCheck(f"{repository} is a variant without its repository")
+        build = tomllib.loads((repository / "build.toml").read_text(encoding="utf-8"))
+        local = f"{build['general']['hub']['repo-id']}={repository.resolve()}"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            command, cwd=repository, env=os.environ | {"LOCAL_KERNELS": local}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+        closing.append(done.stdout.strip().splitlines()[-1])
+    return "; ".join(closing)
+
+
+def sanitizer(tool: str, paths: list[Path]) -> Any:
+    if not shutil.which("compute-sanitizer"):
+        raise SkipCheck("no compute-sanitizer here")
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+    return child("small_calls", paths, command, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+
+
+def driver_version() -> str:
+    """Of the NVIDIA driver, by the file that it has on Linux."""
+    file = Path("/proc/driver/nvidia/version")
+    return file.read_text(encoding="utf-8").splitlines()[0] if file.exists() else "unknown"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("repositories", nargs="+", type=Path)
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--skip", nargs="*", default=[])
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    paths = [variant(path) for path in options.repositories]
+    modules = [kernels.get_local_kernel(path) for path in paths]
+    if options.child:
+        try:
+            print(CHILD_CHECKS[options.only[0]](modules))
+        except SkipCheck as reason:
+            print(f"SKIP {reason}")
+        return 0
+
+    steps: dict[str, Callable[[], Any]] = {name: partial(run, modules) for name, run in CHECKS.items()}
+    for name in CHILD_CHECKS:
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if name == "no_device" else {}
+        steps[name] = partial(child, name, paths, [], **hidden)
+    steps["emitted_tests"] = partial(emitted_tests, options.repositories)
+    steps["memcheck"] = partial(sanitizer, "memcheck", paths)
+    steps["racecheck"] = partial(sanitizer, "racecheck", paths)
+    results = {}
+    for name, step in steps.items():
+        if name in options.skip or (options.only and name not in options.only):
+            continue
+        began = time.perf_counter()
+        try:
+            state, detail = "passed", step()
+        except SkipCheck as reason:
+            state, detail = "skipped", str(reason)
+        except Exception:
+            state, detail = "FAILED", traceback.format_exc()
+        seconds = round(time.perf_counter() - began, 1)
+        results[name] = {"state": state, "seconds": seconds, "detail": detail}
+        print(f"{state:8} {name} ({seconds} s) {'' if detail in (None, 'None') else detail}", flush=True)
+    if options.report:
+        machine = {
+            "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+            "driver": driver_version(),
+            **{package: version(package) for package in ("torch", "apache-tvm-ffi", "kernels")},
+            "modules": [module.__name__ for module in modules],
+        }
+        options.report.write_text(json.dumps({"machine": machine, "checks": results}, indent=1))
+    return int(any(result["state"] == "FAILED" for result in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
