@@ -438,6 +438,25 @@ def test_changed_device_code_is_named_for_rebuilding(template: Template, tmp_pat
     assert "kernels/build_ptx.py" in finished.stdout
 
 
+@pytest.mark.parametrize(("old", "new"), [("nvptx", "cuda-oxide"), ("cuda-oxide", "nvptx")])
+def test_the_device_compiler_can_be_switched(old: str, new: str, template: Template, tmp_path: Path) -> None:
+    path = template.emit(tmp_path / "old" / "demo-kernel", NEXT, backend="rust-cuda", device_compiler=old)
+    fresh = template.emit(tmp_path / "new" / "demo-kernel", NEXT, backend="rust-cuda", device_compiler=new)
+    replace(path / "README.md", "## License", "## Thanks\n\n## License")
+    commit(path)
+    replace(fresh / "README.md", "## License", "## Thanks\n\n## License")
+    ptx = (path / "kernels-ptx/demo_kernel_device.ptx").read_text()
+    finished = template.update(path, "--data", f"device_compiler={new}")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "rebuild the PTX" in finished.stdout
+    after, expected = tree(path), tree(fresh)
+    assert after.pop("kernels-ptx/demo_kernel_device.ptx").decode() == ptx
+    del expected["kernels-ptx/demo_kernel_device.ptx"]
+    assert {file for file in after if not built(file)} == {file for file in expected if not built(file)}
+    for file, text in expected.items():
+        assert after[file] == text, file
+
+
 def test_the_emitted_workflow_proposes_an_update(template: Template, tmp_path: Path) -> None:
     """Its last step, with a local remote and a stand-in for GitHub's command line."""
     path = template.emit(tmp_path / "demo-kernel", NEXT)

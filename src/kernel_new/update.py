@@ -168,17 +168,22 @@ def _merge(
 
 
 def _resolve_lock(path: Path) -> None:
-    """Leave a lock that holds: the merged one, or else the author's, which cargo completes for the new manifest."""
+    """Leave a lock that holds: the merged one, or else the author's, which cargo completes for the new manifest.
+
+    Raises:
+        CommandError: The lock is in conflict, and cargo cannot resolve it.
+    """
     lock = path / LOCK
     unmerged = LOCK in _unmerged(path)
-    if not lock.is_file() or shutil.which("cargo") is None:
+    if not lock.is_file() or shutil.which("cargo") is None or (not unmerged and _locked(path)):
         return
-    if not unmerged and _locked(path):
-        return
+    merged = lock.read_bytes()
     lock.write_text(git.run(path, "show", f"HEAD:./{LOCK}"), encoding="utf-8")
     finished = process.run(["cargo", "metadata", "--format-version=1"], cwd=path)
-    if finished.code:
+    if finished.code and unmerged:
         raise CommandError("cargo cannot resolve the dependencies", output=finished.stderr)
+    if finished.code:
+        lock.write_bytes(merged)  # Without a network it can still be right: the proof will tell.
     git.run(path, "reset", "--quiet", "--", LOCK)
 
 
