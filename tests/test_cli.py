@@ -1,6 +1,7 @@
 """The command line: what goes where, exit codes, and nothing that drifts from copier.yml."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -36,7 +37,7 @@ def test_every_question_has_a_flag_with_its_help_and_choices(run: Run) -> None:
 
 
 def test_list_shows_every_choice(run: Run, run_json: RunJson) -> None:
-    shown = run("list").stdout
+    shown = run("list", env={**os.environ, "COLUMNS": "200"}).stdout
     for name in ("backend", "kernel", "device_compiler"):
         for choice in questions.asked()[name].choices:
             assert choice.value in shown
@@ -126,6 +127,32 @@ def test_plain_ascii_where_the_terminal_has_nothing_else(run: Run, tmp_path: Pat
     finished = run(tmp_path / "demo-kernel", "--defaults", "--verify", "none", env=environment)
     assert finished.returncode == 0
     assert (finished.stdout + finished.stderr).isascii()
+
+
+@pytest.mark.parametrize("output", [[], ["--json"]])
+def test_files_are_utf8_whatever_the_locale(output: list[str], tmp_path: Path) -> None:
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": "/usr/bin:/bin"}
+    command = [
+        sys.executable,
+        "-m",
+        "kernel_new",
+        str(tmp_path / "demo-kernel"),
+        "--defaults",
+        "--verify=none",
+        *output,
+    ]
+    finished = subprocess.run(
+        [*command, "--author", "李四 & Söhne"],
+        capture_output=True,
+        env=environment,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert finished.returncode == 0, finished.stderr.decode()
+    assert (finished.stdout + finished.stderr).isascii()
+    assert "Copyright 李四 & Söhne\n" in (tmp_path / "demo-kernel/LICENSE").read_text(encoding="utf-8")
+    refused = subprocess.run([*command, "--author", b"\xff\xfe"], capture_output=True, env=environment, check=False)
+    assert (refused.returncode, b"Traceback" in refused.stderr) == (2, False)
 
 
 def test_a_reader_that_closes_early_is_no_traceback(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Answers from flags, --data and --data-file, in that order of precedence, before copier checks them."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ def gather(flags: Mapping[str, Any], pairs: list[str], file: Path | None) -> dic
             raise UsageError(f"--data {pair}: expected KEY=VALUE")
         answers[name] = value
     answers |= {name: value for name, value in flags.items() if value is not None}
+    answers = {name: _as_utf8(name, value) for name, value in answers.items()}
     known = questions.asked()
     for name in answers:
         if name not in known:
@@ -42,3 +44,13 @@ def _from_file(file: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise UsageError(f"{file} holds no answers: expected lines such as name: my-kernel")
     return {str(name): value for name, value in loaded.items() if not str(name).startswith("_")}
+
+
+def _as_utf8(name: str, value: Any) -> Any:
+    """An argument as UTF-8, also where the locale says otherwise and Python kept its bytes apart."""
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    try:
+        return os.fsencode(value).decode("utf-8")
+    except UnicodeError as error:
+        raise UsageError(f"the answer to {name} is not UTF-8") from error

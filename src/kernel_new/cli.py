@@ -1,5 +1,6 @@
 """The command line: options in, exit code out."""
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -249,6 +250,9 @@ def doctor(json: Json = False) -> None:
 
 def main() -> None:
     """Run the command; every failure that a user can cause ends in a message and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(_run(lambda: app(standalone_mode=False)))
 
 

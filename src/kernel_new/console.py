@@ -35,9 +35,13 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+def _is_unicode(encoding: str) -> bool:
+    return encoding.lower().startswith("utf")
+
+
 def _marks(console: Console) -> dict[str, str]:
     """Signs that the terminal's encoding has."""
-    if console.encoding.startswith("utf"):
+    if _is_unicode(console.encoding):
         return {"ok": "[green]✓[/]", "failed": "[red]✗[/]", "skipped": "[yellow]-[/]"}
     return {"ok": "[green]ok[/]", "failed": "[red]FAILED[/]", "skipped": "[yellow]-[/]"}
 
@@ -47,7 +51,7 @@ class Live:
 
     def __init__(self) -> None:
         self.console = stderr()
-        plain = not self.console.encoding.startswith("utf")
+        plain = not _is_unicode(self.console.encoding)
         self.bar = Progress(
             SpinnerColumn("line" if plain else "dots"),
             TextColumn("{task.description}"),
@@ -113,7 +117,7 @@ def show_error_json(error: KernelNewError) -> None:
 
 
 def show_json(document: Any) -> None:
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=not _is_unicode(sys.stdout.encoding)) + "\n")
 
 
 def show_created(report: Report, command: str) -> None:

@@ -1,6 +1,6 @@
 """Prove emitted rust-cuda relu repositories on a machine with NVIDIA GPUs.
 
-    python tests/gpu/prove_gpu.py REPOSITORY... [--report FILE.json] [--only NAME...] [--skip NAME...]
+    python tests/gpu/prove_gpu.py REPOSITORY... [--report FILE.json] [--page FILE.md] [--only NAME...] [--skip NAME...]
 
 REPOSITORY holds a built `build/<variant>/`, or is such a variant. Needs torch, kernels and apache-tvm-ffi;
 `compute-sanitizer` where it is found. Each check has a line in the report; the exit code is 1 if one failed.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import time
 import tomllib
 import traceback
 from collections.abc import Callable
+from datetime import date
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -75,13 +77,47 @@ def sanitizer(tool: str, paths: list[Path]) -> Any:
 def driver_version() -> str:
     """Of the NVIDIA driver, by the file that it has on Linux."""
     file = Path("/proc/driver/nvidia/version")
-    return file.read_text(encoding="utf-8").splitlines()[0] if file.exists() else "unknown"
+    found = re.search(r"\d+\.\d+(\.\d+)?", file.read_text(encoding="utf-8")) if file.exists() else None
+    return found[0] if found else "unknown"
+
+
+def markdown(machine: dict[str, Any], results: dict[str, Any]) -> str:
+    """The report as a page: the machine, a row for each check, and the measured speeds."""
+    lines = [
+        "# Proof on a GPU",
+        "",
+        f"{date.today()}, by `python tests/gpu/prove_gpu.py`.",
+        "",
+        "| | |",
+        "| --- | --- |",
+    ]
+    lines += [
+        f"| {name} | {', '.join(value) if isinstance(value, list) else value} |" for name, value in machine.items()
+    ]
+    lines += ["", "## Checks", "", "| check | result | seconds | |", "| --- | --- | ---: | --- |"]
+    tables = {name: result["detail"] for name, result in results.items() if isinstance(result["detail"], dict)}
+    for name, result in results.items():
+        detail = "" if name in tables or result["detail"] in (None, "None") else str(result["detail"])
+        row = (name.replace("_", " "), result["state"], str(result["seconds"]), detail.replace("\n", " ")[:200])
+        lines.append(f"| {' | '.join(row)} |")
+    if speeds := tables.get("bandwidth"):
+        lines += ["", "## Bandwidth at 2^26 elements, bytes read and written, medians of one run", ""]
+        lines += ["| dtype | | TB/s | of torch | of a device copy |", "| --- | --- | ---: | ---: | ---: |"]
+        for dtype, rows in speeds.items():
+            lines += [
+                f"| {dtype} | {who} | {' | '.join(str(value) for value in row.values())} |" for who, row in rows.items()
+            ]
+    if calls := tables.get("time_of_a_call"):
+        lines += ["", "## Time of one call from Python, 256 elements", "", "| | microseconds |", "| --- | ---: |"]
+        lines += [f"| {who} | {value} |" for who, value in calls.items()]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("repositories", nargs="+", type=Path)
     parser.add_argument("--report", type=Path)
+    parser.add_argument("--page", type=Path, help="the report as Markdown")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--skip", nargs="*", default=[])
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -116,14 +152,16 @@ def main() -> int:
         seconds = round(time.perf_counter() - began, 1)
         results[name] = {"state": state, "seconds": seconds, "detail": detail}
         print(f"{state:8} {name} ({seconds} s) {'' if detail in (None, 'None') else detail}", flush=True)
+    machine = {
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "driver": driver_version(),
+        **{package: version(package) for package in ("torch", "apache-tvm-ffi", "kernels")},
+        "modules": [module.__name__ for module in modules],
+    }
     if options.report:
-        machine = {
-            "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-            "driver": driver_version(),
-            **{package: version(package) for package in ("torch", "apache-tvm-ffi", "kernels")},
-            "modules": [module.__name__ for module in modules],
-        }
         options.report.write_text(json.dumps({"machine": machine, "checks": results}, indent=1))
+    if options.page:
+        options.page.write_text(markdown(machine, results))
     return int(any(result["state"] == "FAILED" for result in results.values()))
 
 
