@@ -5,6 +5,7 @@ for every target. With --check it writes nothing and exits with 1 where a file w
 """
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -19,17 +20,29 @@ ROOT = Path(__file__).resolve().parent.parent
 VALIDATORS = (ROOT / "templates/validators.jinja").read_text(encoding="utf-8")
 
 
-def capabilities() -> list[str]:
-    """The lowest capabilities that an author can choose."""
-    found = re.search(r'set targets = "([^"]+)"', VALIDATORS)
+def capabilities(kind: str) -> list[str]:
+    """Those that an author can choose: as the lowest (`targets`), or besides it (`specific`)."""
+    found = re.search(rf'set {kind} = "([^"]+)"', VALIDATORS)
     assert found
     return found[1].split()
+
+
+def choices() -> list[list[str]]:
+    """Lists of capabilities that together ask for all PTX."""
+    lowest = capabilities("targets")
+    return [[lowest[0], *capabilities("specific")], *([capability] for capability in lowest[1:])]
+
+
+def name(built: Path, lowest: str) -> str:
+    """The target that a file in kernels-ptx/ was built for."""
+    suffix = built.name.split(".")[1:-1]
+    return suffix[0] if suffix else f"sm_{lowest.replace('.', '')}"
 
 
 def write_placeholders(directory: Path) -> None:
     """Let a repository be rendered before its PTX exists."""
     directory.mkdir(parents=True, exist_ok=True)
-    for capability in capabilities():
+    for capability in capabilities("targets") + capabilities("specific"):
         file = directory / f"sm_{capability.replace('.', '')}.ptx"
         if not file.exists():
             file.write_text("// not built yet\n", encoding="utf-8")
@@ -53,15 +66,15 @@ def main() -> int:
                 made = create(request, Quiet()).path
                 build = made / "build.toml"
                 template = build.read_text(encoding="utf-8")
-                for capability in capabilities():
-                    build.write_text(template.replace('["8.0"]', f'["{capability}"]'), encoding="utf-8")
+                for chosen in choices():
+                    build.write_text(template.replace('["8.0"]', json.dumps(chosen)), encoding="utf-8")
                     subprocess.run([sys.executable, "kernels/build_ptx.py"], cwd=made, check=True)
-                    (built,) = (made / "kernels-ptx").glob("*.ptx")
-                    committed = directory / f"sm_{capability.replace('.', '')}.ptx"
-                    if committed.read_bytes() != built.read_bytes():
-                        changed.append(committed)
-                        if not check:
-                            committed.write_bytes(built.read_bytes())
+                    for built in (made / "kernels-ptx").glob("*.ptx"):
+                        committed = directory / f"{name(built, chosen[0])}.ptx"
+                        if committed.read_bytes() != built.read_bytes():
+                            changed.append(committed)
+                            if not check:
+                                committed.write_bytes(built.read_bytes())
     for file in changed:
         print(f"{'differs' if check else 'rebuilt'}: {file.relative_to(ROOT)}")
     return 1 if check and changed else 0

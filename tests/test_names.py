@@ -126,7 +126,22 @@ def test_any_other_author_is_written_as_it_is(author: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "capabilities",
-    [[], "8.0", [8.0], ["8"], ["sm_80"], ["8.0", "8.0"], ["80"], ["8.0 "], ["8.0x"], {"a": "8.0"}, None],
+    [
+        [],
+        "8.0",
+        [8.0],
+        ["8"],
+        ["sm_80"],
+        ["8.0", "8.0"],
+        ["80"],
+        ["8.0 "],
+        ["8.0x"],
+        ["9.0a"],
+        ["8.0", "8.6a"],
+        ["7.5", "8.0"],
+        {"a": "8.0"},
+        None,
+    ],
 )
 def test_malformed_capabilities_are_refused(capabilities: object, tmp_path: Path) -> None:
     refusal(tmp_path, backend="rust-cuda", cuda_capabilities=capabilities)

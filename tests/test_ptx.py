@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMBINATIONS, Run, combination_id, make, tree
+from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, tree
 
 from kernel_new import doctor, process, template, verify
 from kernel_new.project import Project
@@ -175,7 +175,7 @@ def test_ptx_says_what_it_was_built_from_and_nothing_of_where(ptx: Path) -> None
     assert re.search(r"^// compiler: (rustc|cuda-oxide) .+$", text, re.MULTILINE)
     assert f"// target: {ptx.stem}\n" in text
     assert re.search(r"^// sources: [0-9a-f]{16}$", text, re.MULTILINE)
-    assert f"\n.target {ptx.stem}\n" in text.replace(".target sm_80, texmode_independent", ".target sm_80")
+    assert f"\n.target {ptx.stem}\n" in text
     assert ".extern" not in text
     assert not re.search(r"[/\\](home|root|tmp|work|usr)[/\\]|ptx_source", text)
 
@@ -189,9 +189,33 @@ def test_the_lowest_capability_is_the_target(
     capabilities: list[str], target: str, combination: dict[str, str], tmp_path: Path
 ) -> None:
     made = make(tmp_path / "demo-kernel", **combination, cuda_capabilities=capabilities).path
-    assert f".target {target}" in (made / "kernels-ptx/demo_kernel_device.ptx").read_text()
+    assert f"\n.target {target}\n" in (made / "kernels-ptx/demo_kernel_device.ptx").read_text()
     assert Project.read(made).capabilities == capabilities
     assert rebuild(made, "--check").code == 0
+
+
+@cuda
+def test_an_architecture_of_its_own_has_ptx_of_its_own(combination: dict[str, str], tmp_path: Path) -> None:
+    needs_cargo(combination)
+    capabilities = ["9.0a", "8.0", "10.0", "12.0f"]
+    report = make(tmp_path / "demo-kernel", Level.TEST, **combination, cuda_capabilities=capabilities)
+    assert report.ok, report.steps
+    assert sorted(file.name for file in (report.path / "kernels-ptx").iterdir()) == [
+        "demo_kernel_device.ptx", "demo_kernel_device.sm_120f.ptx", "demo_kernel_device.sm_90a.ptx",
+    ]  # fmt: skip
+    for target in ("sm_90a", "sm_120f"):
+        file = f"kernels-ptx/demo_kernel_device.{target}.ptx"
+        assert f"\n.target {target}\n" in (report.path / file).read_text()
+        assert f'"{file}"' in (report.path / "build.toml").read_text()
+    library = next((report.path / "build").glob("*/*.so")).read_bytes()
+    for target in (b"sm_80", b"sm_90a", b"sm_120f"):
+        assert library.count(b"\n.target " + target + b"\n") == 1
+    assert str(tmp_path).encode() not in library
+    extra = report.path / "kernels-ptx/demo_kernel_device.sm_90a.ptx"
+    extra.unlink()
+    finished = process.run(["cargo", "check"], cwd=report.path)
+    assert finished.code != 0
+    assert "run `python kernels/build_ptx.py`" in finished.stderr
 
 
 @needs_compiler

@@ -1,8 +1,8 @@
-//! Says when the committed PTX is out of date, and lets `cargo test` find `libtvm_ffi.so`.
+//! Gathers the committed PTX, says when it is out of date, and lets `cargo test` find `libtvm_ffi.so`.
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::{fs, io};
+use std::{env, fs, io};
 
 /// Lines that say who the crate is and which cuda-oxide compiles it, not what it does.
 const NOT_DIGESTED: [&str; 3] = ["name = ", "cuda-device = ", "channel = \"nightly"];
@@ -13,24 +13,51 @@ fn main() {
     }
     println!("cargo::rerun-if-env-changed=PATH");
 
-    let path = format!(
-        "kernels-ptx/{}_device.ptx",
-        env!("CARGO_PKG_NAME").replace('-', "_")
-    );
-    // What cannot be read, or is of kernel-builder's own making and has no record, is not compared.
-    if let (Ok(ptx), Ok(digest), Some(target)) = (fs::read_to_string(&path), digest(), target()) {
-        let record = format!("// target: {target}\n// sources: {digest}\n");
-        if ptx.contains("// sources: ") && !ptx.replace("\r\n", "\n").contains(&record) {
-            println!(
-                "cargo::warning={path} is out of date: run `python kernels/build_ptx.py`, then build again"
-            );
-        }
-    }
+    embed_ptx();
     // A failure is reported by tvm-ffi-sys, whose build script runs the same command.
     if let Ok(output) = Command::new("tvm-ffi-config").arg("--libdir").output() {
         let directory = String::from_utf8_lossy(&output.stdout);
         println!("cargo::rustc-env=LD_LIBRARY_PATH={}", directory.trim());
     }
+}
+
+/// Writes what `src/module.rs` embeds: for each target the PTX and a NUL, the most general first.
+fn embed_ptx() {
+    let Some(targets) = targets() else {
+        println!("cargo::error=build.toml has no cuda-capabilities such as [\"8.0\", \"9.0a\"]");
+        return;
+    };
+    let name = env!("CARGO_PKG_NAME").replace('-', "_");
+    let digest = digest();
+    let mut embedded = String::new();
+    for (i, target) in targets.iter().enumerate() {
+        let suffix = if i == 0 { "" } else { &format!(".{target}") };
+        let path = format!("kernels-ptx/{name}_device{suffix}.ptx");
+        let ptx = match fs::read_to_string(&path) {
+            Ok(ptx) => ptx,
+            Err(error) => {
+                println!(
+                    "cargo::error=cannot read {path} ({error}), which cuda-capabilities in build.toml ask for: run `python \
+                     kernels/build_ptx.py`, and list the file under src in build.toml"
+                );
+                continue;
+            }
+        };
+        // What is of kernel-builder's own making has no record, and is not compared.
+        if let (true, Ok(digest)) = (ptx.contains("// sources: "), &digest) {
+            let record = format!("// target: {target}\n// sources: {digest}\n");
+            if !ptx.replace("\r\n", "\n").contains(&record) {
+                println!(
+                    "cargo::warning={path} is out of date: run `python kernels/build_ptx.py`, then build again"
+                );
+            }
+        }
+        embedded += &ptx;
+        embedded.push('\0');
+    }
+    let directory = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
+    fs::write(PathBuf::from(directory).join("kernels.ptx"), embedded)
+        .expect("OUT_DIR can be written to");
 }
 
 /// Digest of the device crate, the same as that of `kernels/build_ptx.py`: 64-bit FNV-1a over paths and lines.
@@ -73,18 +100,27 @@ fn digest() -> io::Result<String> {
     Ok(format!("{hash:016x}"))
 }
 
-/// The lowest of `cuda-capabilities` in build.toml, as the compiler names it: `sm_80` for `["8.0", "9.0"]`.
-fn target() -> Option<String> {
+/// What `cuda-capabilities` in build.toml ask for, the same as in `kernels/build_ptx.py`: the lowest, then others with a
+/// suffix. They are `sm_80` and `sm_90a` for `["8.0", "9.0", "9.0a"]`.
+fn targets() -> Option<Vec<String>> {
     let text = fs::read_to_string("build.toml").ok()?;
+    let lines = text.lines().filter_map(|line| line.split('#').next());
+    let text = lines.collect::<Vec<_>>().join("\n");
     let (_, list) = text.split_once("\ncuda-capabilities")?;
     let (list, _) = list.split_once(']')?;
-    let capabilities = list.split('"').skip(1).step_by(2);
-    let order = |capability: &str| {
+    let mut capabilities = Vec::new();
+    for capability in list.split('"').skip(1).step_by(2) {
         let (major, minor) = capability.split_once('.')?;
-        let number = minor.trim_end_matches(char::is_alphabetic);
+        let number = minor.trim_end_matches(['a', 'f']);
+        let suffix = &minor[number.len()..];
+        let rank = ["", "f", "a"].iter().position(|known| *known == suffix)?;
         let numbers: (u32, u32) = (major.parse().ok()?, number.parse().ok()?);
-        Some((numbers, minor.len()))
-    };
-    let lowest = capabilities.min_by_key(|capability| order(capability))?;
-    Some(format!("sm_{}", lowest.replace('.', "")))
+        capabilities.push((numbers, rank, capability));
+    }
+    capabilities.sort();
+    capabilities.dedup();
+    let lowest = *capabilities.first()?;
+    capabilities.retain(|capability| *capability == lowest || capability.1 > 0);
+    let name = |(_, _, capability): &(_, _, &str)| format!("sm_{}", capability.replace('.', ""));
+    Some(capabilities.iter().map(name).collect())
 }

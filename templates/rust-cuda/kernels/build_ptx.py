@@ -1,5 +1,9 @@
 """Compile the kernels to the PTX that the library embeds: `python kernels/build_ptx.py`.
 
+One file is for the lowest of `cuda-capabilities` in build.toml, and for all later GPUs. Each
+other capability with a suffix, such as "9.0a", gets a file of its own, for which the device
+crate is compiled with `cfg(ptx_target = "sm_90a")`.
+
 `--check` compiles nothing and exits with 1 where the PTX is older than its sources.
 """
 
@@ -39,8 +43,20 @@ def channel() -> str:
     return str(load(KERNELS / "rust-toolchain.toml")["toolchain"]["channel"])
 
 
-def ptx_path() -> Path:
-    return ROOT / "kernels-ptx" / f"{package().replace('-', '_')}.ptx"
+def library() -> str:
+    return package().replace("-", "_")
+
+
+def ptx_path(target: str) -> Path:
+    suffix = "" if target == targets()[0] else f".{target}"
+    return ROOT / "kernels-ptx" / f"{library()}{suffix}.ptx"
+
+
+def unlisted() -> list[Path]:
+    """PTX of targets that build.toml no longer lists."""
+    listed = [ptx_path(target) for target in targets()]
+    found = sorted(ROOT.glob(f"kernels-ptx/{library()}.sm_*.ptx"))
+    return [path for path in found if path not in listed]
 
 
 def cuda_table() -> dict[str, Any]:
@@ -49,15 +65,21 @@ def cuda_table() -> dict[str, Any]:
     return dict(next(table for table in tables if table["backend"] == "cuda"))
 
 
-def target() -> str:
-    """The lowest of `cuda-capabilities`, as the compiler names it: sm_80 for ["8.0", "9.0"]."""
+def targets() -> list[str]:
+    """What to compile for: the lowest of `cuda-capabilities`, then others with a suffix.
 
-    def order(capability: str) -> tuple[int, int, str]:
+    They are sm_80 and sm_90a for ["8.0", "9.0", "9.0a"], as the compiler names them.
+    """
+
+    def order(capability: str) -> tuple[int, int, int]:
         major, minor = capability.split(".")
-        return int(major), int(minor.rstrip("af")), minor
+        number = minor.rstrip("af")
+        suffix = minor.removeprefix(number)
+        return int(major), int(number), ["", "f", "a"].index(suffix)
 
-    capabilities: list[str] = cuda_table()["cuda-capabilities"]
-    return "sm_" + min(capabilities, key=order).replace(".", "")
+    lowest, *others = sorted(set(cuda_table()["cuda-capabilities"]), key=order)
+    listed = [lowest, *(other for other in others if other.endswith(("a", "f")))]
+    return ["sm_" + capability.replace(".", "") for capability in listed]
 
 
 def digest() -> str:
@@ -78,13 +100,24 @@ def digest() -> str:
     return f"{value:016x}"
 
 
-def record() -> str:
-    """The lines of the PTX that say what it was built from."""
-    return f"// target: {target()}\n// sources: {digest()}\n"
+def record(target: str) -> str:
+    """The lines of a PTX that say what it was built from."""
+    return f"// target: {target}\n// sources: {digest()}\n"
+
+
+def problems() -> Iterator[str]:
+    for target in targets():
+        path = ptx_path(target)
+        if not path.exists():
+            yield f"{path.relative_to(ROOT)} is missing."
+        elif record(target) not in path.read_text(encoding="utf-8"):
+            yield f"{path.relative_to(ROOT)} is older than its sources."
+    for path in unlisted():
+        yield f"{path.relative_to(ROOT)} is for a target that build.toml does not list."
 
 
 def is_current() -> bool:
-    return ptx_path().exists() and record() in ptx_path().read_text(encoding="utf-8")
+    return not any(problems())
 
 
 def output(*command: str | Path, cwd: Path | None = None) -> str:
@@ -121,7 +154,12 @@ def find_nvptx() -> tuple[Path, list[str]]:
     fail(f"No Rust compiler here has the target {NVPTX}. Get the pinned one with", get)
 
 
-def compile_nvptx(directory: Path) -> str:
+def cfg(target: str) -> list[str]:
+    """The option that lets the device crate ask for a target other than the first."""
+    return [f'--cfg=ptx_target="{target}"'] if target != targets()[0] else []
+
+
+def compile_nvptx(target: str, ptx: Path) -> str:
     """Compile with rustc's own target for NVIDIA GPUs; returns the name of the compiler."""
     rustc, options = find_nvptx()
     command = [
@@ -140,14 +178,16 @@ def compile_nvptx(directory: Path) -> str:
     ]
     command += [
         "--",
-        f"--emit=asm={directory / ptx_path().name}",
-        f"-Ctarget-cpu={target()}",
+        f"--emit=asm={ptx}",
+        f"-Ctarget-cpu={target}",
+        "--check-cfg=cfg(ptx_target,values(any()))",
+        *cfg(target),
     ]
     cargo(command, {"RUSTC": str(rustc), "RUSTC_BOOTSTRAP": "1"})
     return version(rustc)
 
 
-def compile_oxide(directory: Path) -> str:
+def compile_oxide(target: str, ptx: Path) -> str:
     """Compile with cuda-oxide, as kernel-builder does; returns the name of the compiler."""
     source = load(KERNELS / "Cargo.toml")["dependencies"]["cuda-device"]
     home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
@@ -158,7 +198,8 @@ def compile_oxide(directory: Path) -> str:
         fail(f"No cuda-oxide at {backend}. Get it with", get, "cargo oxide setup")
     flags = f"-Zcodegen-backend={backend} -Copt-level=3 -Cdebug-assertions=off"
     flags += " -Zmir-enable-passes=-JumpThreading -Csymbol-mangling-version=v0"
-    environment = {"CUDA_OXIDE_PTX_DIR": str(directory), "CUDA_OXIDE_TARGET": target()}
+    flags = " ".join([flags, *cfg(target)])
+    environment = {"CUDA_OXIDE_PTX_DIR": str(ptx.parent), "CUDA_OXIDE_TARGET": target}
     # PTX is written only when the crate is compiled, so what an earlier run compiled has to go.
     cargo(
         ["cargo", "clean", "--quiet", "--release", "--package", package()], environment
@@ -190,7 +231,7 @@ def version(rustc: str | Path) -> str:
     return f"rustc {facts['release']} ({facts['commit-hash'][:9]})"
 
 
-def check_with_ptxas(ptx: Path) -> None:
+def check_with_ptxas(target: str, ptx: Path) -> None:
     """Assemble the PTX where a ptxas is found: on PATH, in CUDA_HOME or among Python's packages."""
     directories = [
         *os.get_exec_path(),
@@ -201,31 +242,39 @@ def check_with_ptxas(ptx: Path) -> None:
         directories += map(str, Path(location).glob("*/bin"))
     if not (ptxas := shutil.which("ptxas", path=os.pathsep.join(directories))):
         print("No ptxas here to check the PTX with: the driver will, when it loads it.")
-    elif subprocess.call([ptxas, f"-arch={target()}", "-o", os.devnull, ptx]):
+    elif subprocess.call([ptxas, f"-arch={target}", "-o", os.devnull, ptx]):
         fail("ptxas refuses the PTX.")
 
 
-def build() -> None:
-    compile_ptx = (
-        compile_oxide if cuda_table()["dsl"] == "cuda-oxide" else compile_nvptx
-    )
-    path = ptx_path()
+def compiled(target: str) -> tuple[str, str]:
+    """The PTX for a target, headed by its record, and the name of the compiler."""
+    oxide = cuda_table()["dsl"] == "cuda-oxide"
+    compile_ptx = compile_oxide if oxide else compile_nvptx
     with tempfile.TemporaryDirectory() as directory:
-        compiler = compile_ptx(Path(directory))
-        built = Path(directory, path.name)
-        check_with_ptxas(built)
+        built = Path(directory, f"{library()}.ptx")
+        compiler = compile_ptx(target, built)
+        check_with_ptxas(target, built)
         # The compiler's comments may name the crate.
         lines = [
             line.split("//")[0].rstrip() for line in built.read_text().splitlines()
         ]
-    header = (
-        f"// Built from kernels/ by `{COMMAND}`\n// compiler: {compiler}\n{record()}"
-    )
-    text = header + "\n".join(line for line in lines if line) + "\n"
-    beside = path.with_suffix(".tmp")
-    beside.write_text(text, encoding="utf-8", newline="\n")
-    beside.replace(path)
-    print(f"{path.relative_to(ROOT)}: {target()}, {compiler}")
+    header = f"// Built from kernels/ by `{COMMAND}`\n// compiler: {compiler}\n"
+    header += record(target)
+    return header + "\n".join(line for line in lines if line) + "\n", compiler
+
+
+def build() -> None:
+    # All are compiled before the first is replaced.
+    built = {target: compiled(target) for target in targets()}
+    for target, (text, compiler) in built.items():
+        path = ptx_path(target)
+        beside = path.with_suffix(".tmp")
+        beside.write_text(text, encoding="utf-8", newline="\n")
+        beside.replace(path)
+        print(f"{path.relative_to(ROOT)}: {target}, {compiler}")
+    for path in unlisted():
+        path.unlink()
+        print(f"{path.relative_to(ROOT)}: removed")
 
 
 def fail(*lines: str) -> NoReturn:
@@ -239,11 +288,8 @@ def main() -> None:
     )
     if not parser.parse_args().check:
         build()
-    elif not is_current():
-        fail(
-            f"{ptx_path().relative_to(ROOT)} is older than its sources. Build it with",
-            COMMAND,
-        )
+    elif found := list(problems()):
+        fail("\n".join(found) + " Build the PTX with", COMMAND)
 
 
 if __name__ == "__main__":

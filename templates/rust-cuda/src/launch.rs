@@ -10,7 +10,7 @@ use std::ptr::{from_ref, null_mut};
 use tvm_ffi::{DLDevice, RUNTIME_ERROR, Result, VALUE_ERROR, bail, current_stream, ensure};
 
 use crate::driver::{self, Current, Driver, Handle, driver};
-use crate::module::{self, Module, PerDevice};
+use crate::module::{Module, PerDevice, Ptx};
 
 /// The most blocks that a grid may have in x, y and z.
 pub const MAX_BLOCKS: [usize; 3] = [(1 << 31) - 1, 65_535, 65_535];
@@ -167,17 +167,25 @@ impl<const N: usize> Kernel<N> {
         })
     }
 
-    /// An error unless the PTX has this kernel, with `N` parameters.
+    /// An error unless the PTX for every target has this kernel, with `N` parameters.
     pub fn check_parameters(&self) -> Result<()> {
-        let problem = match module::parameters(self.name) {
-            Some(count) if count == N => return Ok(()),
-            Some(count) => format!("has {count} parameters in the PTX and is launched with {N}"),
-            None => "is not in the PTX".into(),
-        };
-        bail!(
-            RUNTIME_ERROR,
-            "the kernel {} {problem}; is the PTX up to date? `python kernels/build_ptx.py` rebuilds it",
-            self.name
-        )
+        for ptx in Ptx::all() {
+            let target = ptx.target();
+            let problem = match ptx.parameters(self.name) {
+                Some(count) if count == N => continue,
+                Some(count) => {
+                    format!(
+                        "has {count} parameters in the PTX for {target} and is launched with {N}"
+                    )
+                }
+                None => format!("is not in the PTX for {target}"),
+            };
+            bail!(
+                RUNTIME_ERROR,
+                "the kernel {} {problem}; is the PTX up to date? `python kernels/build_ptx.py` rebuilds it",
+                self.name
+            )
+        }
+        Ok(())
     }
 }

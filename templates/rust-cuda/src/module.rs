@@ -4,28 +4,75 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::{PoisonError, RwLock};
 
-use tvm_ffi::{RUNTIME_ERROR, Result, ensure};
+use tvm_ffi::{RUNTIME_ERROR, Result, bail, ensure};
 
 use crate::driver::{self, Current, Driver, Handle, Relaxed};
 
-/// The PTX, with the NUL at its end that the driver expects.
-static PTX: &str = concat!(
-    include_str!(concat!(
-        "../kernels-ptx/",
-        env!("CARGO_CRATE_NAME"),
-        "_device.ptx"
-    )),
-    "\0"
-);
+/// What `build.rs` gathered of kernels-ptx/: the PTX for each target, with the NUL at its end that the driver expects.
+static ALL: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
+const _: () = assert!(matches!(ALL.as_bytes(), [.., b'\0']));
 
-/// How many parameters the PTX declares for a kernel; `None` where it has no such kernel.
-pub fn parameters(kernel: &str) -> Option<usize> {
-    let (_, declaration) = PTX.split_once(&format!(".entry {kernel}("))?;
-    let (parameters, _) = declaration.split_once(')')?;
-    Some(parameters.matches(".param").count())
+/// The kernels compiled for one target.
+#[derive(Clone, Copy)]
+pub struct Ptx(&'static str);
+
+impl Ptx {
+    /// The most general first, the most specific last.
+    pub fn all() -> impl DoubleEndedIterator<Item = Self> {
+        ALL.split_inclusive('\0').map(Self)
+    }
+
+    /// The target, as the compiler names it: `sm_80`.
+    pub fn target(self) -> &'static str {
+        self.directive(".target ")
+    }
+
+    /// How many parameters are declared for a kernel; `None` where there is no such kernel.
+    pub fn parameters(self, kernel: &str) -> Option<usize> {
+        let (_, declaration) = self.0.split_once(&format!(".entry {kernel}("))?;
+        let (parameters, _) = declaration.split_once(')')?;
+        Some(parameters.matches(".param").count())
+    }
+
+    /// What follows a directive at the start of a line.
+    fn directive(self, name: &str) -> &'static str {
+        let value = self.0.lines().find_map(|line| line.strip_prefix(name));
+        let mut words = value.unwrap_or_default().split([',', ' ']);
+        words.next().unwrap_or_default()
+    }
+
+    /// Loads the kernels into the current context; `None` where the driver is too old for this version of PTX.
+    fn load(self, driver: &Driver, id: i32) -> Result<Option<Handle>> {
+        let mut module = Handle(null_mut());
+        let mut log = [0_u8; 4096];
+        let options = [
+            driver::CU_JIT_ERROR_LOG_BUFFER,
+            driver::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        let values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void];
+        // SAFETY: the PTX ends in NUL; the options are a buffer and its size.
+        let code = unsafe {
+            (driver.cuModuleLoadDataEx)(
+                &mut module,
+                self.0.as_ptr().cast(),
+                2,
+                options.as_ptr(),
+                values.as_ptr(),
+            )
+        };
+        if code == driver::CUDA_ERROR_UNSUPPORTED_PTX_VERSION {
+            return Ok(None);
+        }
+        driver.check(code, || {
+            let log = String::from_utf8_lossy(&log);
+            let log = log.trim_end_matches('\0').trim();
+            format!("cannot load the kernels on cuda:{id} [{log}]")
+        })?;
+        Ok(Some(module))
+    }
 }
 
-/// The PTX on one device. It stays there until the process ends.
+/// The most specific PTX that runs on a device, loaded there. It stays until the process ends.
 #[derive(Clone, Copy)]
 pub struct Module {
     pub context: Handle,
@@ -57,53 +104,31 @@ impl Module {
         // SAFETY: writes one integer.
         let code = unsafe { (driver.cuDeviceGet)(&mut device, id) };
         driver.check(code, || format!("there is no device cuda:{id}"))?;
-        check_capability(driver, device, id)?;
+        let candidates = candidates(driver, device, id)?;
         // SAFETY: writes one handle.
         let code = unsafe { (driver.cuDevicePrimaryCtxRetain)(&mut context, device) };
         driver.check(code, || format!("cannot use cuda:{id}"))?;
         let _current = Current::enter(driver, context)?;
         let _relaxed = Relaxed::enter(driver);
-        let handle = load_ptx(driver, id)?;
-        Ok(Self { context, handle })
+        for ptx in &candidates {
+            if let Some(handle) = ptx.load(driver, id)? {
+                return Ok(Self { context, handle });
+            }
+        }
+        let tried = candidates
+            .iter()
+            .map(|ptx| format!("PTX {} for {}", ptx.directive(".version "), ptx.target()));
+        bail!(
+            RUNTIME_ERROR,
+            "the NVIDIA driver (CUDA {}) is too old for the kernels ({}): install a newer driver",
+            driver.version(),
+            tried.collect::<Vec<_>>().join(", ")
+        )
     }
 }
 
-/// Loads the PTX into the current context.
-fn load_ptx(driver: &Driver, id: i32) -> Result<Handle> {
-    let mut module = Handle(null_mut());
-    let mut log = [0_u8; 4096];
-    let options = [
-        driver::CU_JIT_ERROR_LOG_BUFFER,
-        driver::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-    ];
-    let values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void];
-    // SAFETY: the PTX ends in NUL; the options are a buffer and its size.
-    let code = unsafe {
-        (driver.cuModuleLoadDataEx)(
-            &mut module,
-            PTX.as_ptr().cast(),
-            2,
-            options.as_ptr(),
-            values.as_ptr(),
-        )
-    };
-    ensure!(
-        code != driver::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-        RUNTIME_ERROR,
-        "the NVIDIA driver (CUDA {}) is too old for the kernels (PTX {}): install a newer driver",
-        driver.version(),
-        directive(".version ")
-    );
-    driver.check(code, || {
-        let log = String::from_utf8_lossy(&log);
-        let log = log.trim_end_matches('\0').trim();
-        format!("cannot load the kernels on cuda:{id} [{log}]")
-    })?;
-    Ok(module)
-}
-
-/// An error unless the device runs PTX for the target that the kernels were compiled for.
-fn check_capability(driver: &Driver, device: c_int, id: i32) -> Result<()> {
+/// The PTX that a device runs, the most specific first; an error where there is none.
+fn candidates(driver: &Driver, device: c_int, id: i32) -> Result<Vec<Ptx>> {
     let attribute = |attribute| {
         let mut value = 0;
         // SAFETY: writes one integer.
@@ -113,18 +138,27 @@ fn check_capability(driver: &Driver, device: c_int, id: i32) -> Result<()> {
     };
     let major = attribute(driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-    let target = directive(".target sm_");
+    let candidates = choose(Ptx::all(), major, minor);
     ensure!(
-        runs(target, major, minor),
+        !candidates.is_empty(),
         RUNTIME_ERROR,
-        "cuda:{id} has compute capability {major}.{minor} and cannot run kernels compiled for sm_{target}: use another \
-         GPU, or change cuda-capabilities in build.toml and run `python kernels/build_ptx.py`"
+        "cuda:{id} has compute capability {major}.{minor} and cannot run kernels compiled for {}: use another GPU, or \
+         change cuda-capabilities in build.toml and run `python kernels/build_ptx.py`",
+        Ptx::all().map(Ptx::target).collect::<Vec<_>>().join(", ")
     );
-    Ok(())
+    Ok(candidates)
 }
 
-/// Whether PTX for a target (`80`; `90a` and `100f` are bound to a chip and a family) runs on a device.
+/// Those that run on a device, in the opposite order.
+fn choose(all: impl DoubleEndedIterator<Item = Ptx>, major: c_int, minor: c_int) -> Vec<Ptx> {
+    all.rev()
+        .filter(|ptx| runs(ptx.target(), major, minor))
+        .collect()
+}
+
+/// Whether PTX for a target (`sm_80`; `sm_90a` and `sm_100f` are bound to a chip and a family) runs on a device.
 fn runs(target: &str, major: c_int, minor: c_int) -> bool {
+    let target = target.trim_start_matches("sm_");
     let number = target.trim_end_matches(char::is_alphabetic);
     let wanted: c_int = number.parse().unwrap_or_default();
     let given = major * 10 + minor;
@@ -133,16 +167,6 @@ fn runs(target: &str, major: c_int, minor: c_int) -> bool {
         "f" => given >= wanted && major == wanted / 10,
         _ => given == wanted,
     }
-}
-
-/// What follows a directive at the start of a line of the PTX.
-fn directive(name: &str) -> &'static str {
-    let value = PTX.lines().find_map(|line| line.strip_prefix(name));
-    value
-        .unwrap_or_default()
-        .split([',', ' '])
-        .next()
-        .unwrap_or_default()
 }
 
 /// One `T` for each device, made when first asked for. A failure is not kept: the next call tries again.
@@ -173,24 +197,23 @@ impl<T: Copy> PerDevice<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tvm_ffi::bail;
 
     #[test]
-    fn targets_and_devices() {
-        for (target, major, minor, expected) in [
-            ("80", 8, 0, true),
-            ("80", 7, 5, false),
-            ("80", 12, 0, true),
-            ("90a", 9, 0, true),
-            ("90a", 10, 0, false),
-            ("100f", 10, 3, true),
-            ("100f", 12, 0, false),
+    fn devices_get_the_most_specific_ptx_that_they_run() {
+        let targets = ["sm_80", "sm_90a", "sm_100f", "sm_100a"];
+        for (major, minor, expected) in [
+            (7, 5, ""),
+            (8, 0, "sm_80"),
+            (8, 6, "sm_80"),
+            (9, 0, "sm_90a sm_80"),
+            (10, 0, "sm_100a sm_100f sm_80"),
+            (10, 3, "sm_100f sm_80"),
+            (12, 0, "sm_80"),
         ] {
-            assert_eq!(
-                runs(target, major, minor),
-                expected,
-                "sm_{target} on {major}.{minor}"
-            );
+            let all = targets.map(|target| Ptx(format!(".target {target}\n").leak()));
+            let chosen = choose(all.into_iter(), major, minor);
+            let chosen: Vec<_> = chosen.into_iter().map(Ptx::target).collect();
+            assert_eq!(chosen.join(" "), expected, "on {major}.{minor}");
         }
     }
 
