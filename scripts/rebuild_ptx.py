@@ -67,7 +67,7 @@ def main() -> int:
                 build = made / "build.toml"
                 template = build.read_text(encoding="utf-8")
                 for chosen in choices():
-                    build.write_text(template.replace('["8.0"]', json.dumps(chosen)), encoding="utf-8")
+                    build.write_text(template.replace('["8.0+PTX"]', json.dumps(chosen)), encoding="utf-8")
                     subprocess.run([sys.executable, "kernels/build_ptx.py"], cwd=made, check=True)
                     for built in (made / "kernels-ptx").glob("*.ptx"):
                         committed = directory / f"{name(built, chosen[0])}.ptx"

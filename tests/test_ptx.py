@@ -96,7 +96,7 @@ def test_every_change_of_what_ptx_is_made_from_makes_it_stale(change: str, repos
     source = repository / "kernels/src"
     if change == "target":
         build = repository / "build.toml"
-        build.write_text(build.read_text().replace('["8.0"]', '["9.0"]'))
+        build.write_text(build.read_text().replace('["8.0+PTX"]', '["9.0"]'))
     elif change == "toolchain":
         pin = repository / "kernels/rust-toolchain.toml"
         pin.write_text(pin.read_text().replace("1.96.0", "1.97.0"))
@@ -190,7 +190,9 @@ def test_the_lowest_capability_is_the_target(
 ) -> None:
     made = make(tmp_path / "demo-kernel", **combination, cuda_capabilities=capabilities).path
     assert f"\n.target {target}\n" in (made / "kernels-ptx/demo_kernel_device.ptx").read_text()
-    assert Project.read(made).capabilities == capabilities
+    declared = Project.read(made).capabilities
+    assert [capability.removesuffix("+PTX") for capability in declared] == capabilities
+    assert [f"sm_{c[:-4].replace('.', '')}" for c in declared if c.endswith("+PTX")] == [target]
     assert rebuild(made, "--check").code == 0
 
 

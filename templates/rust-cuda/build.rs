@@ -110,6 +110,7 @@ fn targets() -> Option<Vec<String>> {
     let (list, _) = list.split_once(']')?;
     let mut capabilities = Vec::new();
     for capability in list.split('"').skip(1).step_by(2) {
+        let capability = capability.trim_end_matches("+PTX");
         let (major, minor) = capability.split_once('.')?;
         let number = minor.trim_end_matches(['a', 'f']);
         let suffix = &minor[number.len()..];

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import tvm_ffi
-from checks import check, in_child, raises, same
+from checks import SkipCheck, check, in_child, raises, same
 
 
 @check
@@ -43,13 +43,15 @@ def library(module: ModuleType) -> Path:
     return path
 
 
-def broken(module: ModuleType, old: bytes, new: bytes) -> Any:
-    """The ops of the kernel's library with another PTX in it, which it holds as text."""
+def broken(module: ModuleType, *changes: bytes) -> Any:
+    """The ops of the kernel's library with other PTX in it, which it holds as text: each old part, then its new one."""
     code = library(module).read_bytes()
-    assert old in code
-    assert len(old) == len(new)
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in code
+        assert len(old) == len(new)
+        code = code.replace(old, new)
     copy = Path(tempfile.mkdtemp()) / "broken.so"
-    copy.write_bytes(code.replace(old, new))
+    copy.write_bytes(code)
     return tvm_ffi.load_module(copy)
 
 
@@ -57,6 +59,8 @@ def broken(module: ModuleType, old: bytes, new: bytes) -> Any:
 def ptx_that_does_not_fit(modules: list[ModuleType]) -> None:
     x = torch.ones(4, device="cuda")
     for kernel in modules:
+        if library(kernel).read_bytes().count(b"\n.target ") > 1:
+            raise SkipCheck(f"{kernel.__name__} has PTX for several targets")
         with raises(RuntimeError, "driver (CUDA ", "too old", "PTX 9.9", "newer driver"):
             broken(kernel, b".version 7.0", b".version 9.9").relu(x, x)
         with raises(RuntimeError, "cuda:0 has compute capability", "sm_99", "build_ptx.py"):
@@ -69,6 +73,22 @@ def ptx_that_does_not_fit(modules: list[ModuleType]) -> None:
             with raises(RuntimeError, "launch relu_f32 on cuda:0 with 1 x 1 x 1 blocks of 256", "CUDA_ERROR"):
                 broken(kernel, b".maxntid 256", b".maxntid 128").relu(x, x)
         same(kernel, x)
+
+
+@check
+def the_most_specific_ptx_is_loaded(modules: list[ModuleType]) -> None:
+    """Where there is PTX for this very architecture it is loaded, whatever the base PTX is; without either, neither."""
+    x = torch.ones(4, device="cuda")
+    major, minor = torch.cuda.get_device_capability()
+    specific = f".target sm_{major}{minor}a\n".encode()
+    absent = specific.replace(b"_%d" % major, b"_" + b"1" * len(str(major)))
+    for kernel in modules:
+        if specific not in library(kernel).read_bytes():
+            raise SkipCheck(f"{kernel.__name__} has no PTX for sm_{major}{minor}a")
+        broken(kernel, b".target sm_80\n.add", b".target sm_99\n.add").relu(x, x)
+        with raises(RuntimeError, "cuda:0 has compute capability", "build_ptx.py"):
+            code = broken(kernel, b".target sm_80\n.add", b".target sm_99\n.add", specific, absent)
+            code.relu(x, x)
 
 
 @in_child

@@ -77,7 +77,9 @@ def targets() -> list[str]:
         suffix = minor.removeprefix(number)
         return int(major), int(number), ["", "f", "a"].index(suffix)
 
-    lowest, *others = sorted(set(cuda_table()["cuda-capabilities"]), key=order)
+    declared = cuda_table()["cuda-capabilities"]
+    capabilities = {capability.removesuffix("+PTX") for capability in declared}
+    lowest, *others = sorted(capabilities, key=order)
     listed = [lowest, *(other for other in others if other.endswith(("a", "f")))]
     return ["sm_" + capability.replace(".", "") for capability in listed]
 
