@@ -189,9 +189,11 @@ def show_updates(results: Sequence[Result]) -> None:
         table = Table(box=None, pad_edge=False)
         for title in ("", "repository", "from", "to", "result"):
             table.add_column(title, overflow="fold")
+        unique = len({result.path.name for result in results}) == len(results)
         for result in results:
+            repository = result.path.name if unique else str(result.path)
             mark = marks["ok" if result.ok else "skipped" if result.status == "behind" else "failed"]
-            table.add_row(mark, escape(str(result.path)), result.recorded, result.wanted, escape(_outcome(result)))
+            table.add_row(mark, escape(repository), result.recorded, result.wanted, escape(_outcome(result)))
         console.print(table, soft_wrap=False)
     for result in results:
         if len(results) == 1 or not (result.ok or result.status == "behind"):

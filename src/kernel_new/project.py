@@ -81,9 +81,16 @@ class Project:
         return self.path / "tvm-ffi-ext" / self.module
 
     def answers(self) -> dict[str, Any]:
-        """What copier recorded: the answers, and `_commit` and `_src_path`; empty where it made nothing here."""
+        """What copier recorded: the answers, and `_commit` and `_src_path`; empty where it made nothing here.
+
+        Raises:
+            KernelNewError: The file is not YAML.
+        """
         file = self.path / ANSWERS
         if not file.is_file():
             return {}
-        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+        try:
+            loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise KernelNewError(f"{file} is not valid YAML: {error}", f"git checkout -- {ANSWERS}") from error
         return loaded if isinstance(loaded, dict) else {}

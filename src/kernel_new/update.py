@@ -67,6 +67,7 @@ def update(paths: list[Path], request: Request, watcher: Watcher) -> list[Result
 
     Repositories of different git repositories are updated side by side, those of one after the other.
     """
+    paths = list(dict.fromkeys(paths))
     groups: dict[Path, list[Path]] = {}
     for path in paths:
         groups.setdefault(git.enclosing(path) or path, []).append(path)
@@ -122,7 +123,7 @@ def _checked(path: Path, template: Releases, request: Request, result: Result) -
         )
     if git.enclosing(path) is None:
         raise KernelNewError(f"{path} is no git repository", "git init && git add --all && git commit")
-    if changes := git.run(path, "status", "--porcelain", "--", "."):
+    if not request.check and (changes := git.run(path, "status", "--porcelain", "--", ".")):
         raise KernelNewError(
             f"{path} has uncommitted changes: {', '.join(line[3:] for line in changes.splitlines()[:3])}",
             "Commit or stash them first.",
