@@ -5,114 +5,16 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from conftest import tree
+from template_history import NEXT, URL, Template, _own_cache, commit, edit, git, replace, template, whole  # noqa: F401
 
-from kernel_new import history, process, questions
-from kernel_new.releases import Releases
+from kernel_new import history
 
-ROOT = Path(__file__).parent.parent
-URL = questions.constant("template_url")
-NEXT = "v99.0.0"
-pytestmark = pytest.mark.skipif(not history.is_whole(ROOT), reason="not a full clone of the template's repository")
-
-
-def git(directory: Path, *arguments: str) -> str:
-    command = ["git", *arguments]
-    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True).stdout
-
-
-@dataclass(frozen=True)
-class Template:
-    """The real history with one more release on top, as a checkout that the tool runs from."""
-
-    checkout: Path
-    releases: Releases
-
-    @property
-    def first(self) -> str:
-        return self.releases.versions[0]
-
-    def run(self, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "kernel_new", *map(str, arguments)]
-        environment = {**os.environ, "PYTHONPATH": str(self.checkout / "src"), **options.pop("env", {})}
-        return subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600, env=environment, **options
-        )
-
-    def update(self, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-        return self.run("update", *arguments, "--defaults", "--verify=none", **options)
-
-    def emit(self, path: Path, version: str | None = None, **answers: Any) -> Path:
-        """A repository as a release made it, committed."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        job = {
-            "url": URL,
-            "recorded": version or self.first,
-            "answers": {"name": "demo-kernel", **answers},
-            "path": str(path),
-        }
-        environment = process.environment(self.releases.environment())
-        command = [sys.executable, "-m", "kernel_new.updating", json.dumps(job)]
-        subprocess.run(command, env=environment, check=True, capture_output=True)
-        git(path, "init", "--quiet", "--initial-branch=main")
-        commit(path)
-        return path
-
-    def plain_copier_update(self, path: Path) -> subprocess.CompletedProcess[str]:
-        """What a user does who has copier alone, and reaches the template's public address."""
-        command = [sys.executable, "-m", "copier", "update", "--defaults", "--quiet"]
-        environment = process.environment(self.releases.environment())
-        return subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, check=False)
-
-
-def commit(path: Path) -> None:
-    git(path, "add", "--all")
-    git(path, "commit", "--quiet", "-m", "x")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["COPIER_CACHE_DIR"] = str(tmp_path_factory.mktemp("copier"))
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    checkout = tmp_path_factory.mktemp("next") / "template"
-    git(ROOT, "clone", "--quiet", str(ROOT), str(checkout))
-    for part in ("src", "templates"):
-        shutil.rmtree(checkout / part)
-        shutil.copytree(ROOT / part, checkout / part, ignore=shutil.ignore_patterns("__pycache__"))
-    edit(checkout / "copier.yml", (ROOT / "copier.yml").read_text())
-    replace(checkout / "copier.yml", f"default: {questions.constant('template_version')}", f"default: {NEXT}")
-    pyproject = (checkout / "pyproject.toml").read_text()
-    version = next(line for line in pyproject.splitlines() if line.startswith("version = "))
-    edit(checkout / "pyproject.toml", pyproject.replace(version, f'version = "{NEXT[1:]}"'))
-    replace(checkout / "templates/shared/README.md", "| test it |", "| test it well |")
-    replace(checkout / "templates/shared/.gitignore", "# Python", "# Python, too")
-    replace(checkout / "templates/shared/checks.rs", "Contracts of tensor arguments.", "What tensor arguments must be.")
-    edit(checkout / "templates/rust-cpu/NEWS.md", "A new file of «name».\n")
-    commit(checkout)
-    bundle = checkout.parent / "template.bundle"
-    history.write_bundle(checkout, bundle)
-    return Template(checkout, Releases(URL, bundle, tuple(history.versions(bundle))))
-
-
-def edit(file: Path, text: str) -> None:
-    file.write_text(text, encoding="utf-8")
-
-
-def replace(file: Path, old: str, new: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert old in text, file
-    edit(file, text.replace(old, new))
+pytestmark = whole
 
 
 def author_edits(path: Path) -> None:
@@ -254,59 +156,6 @@ def test_a_lock_in_conflict_is_resolved_with_the_authors_versions(template: Temp
     subprocess.run(["cargo", "metadata", "--locked", "--format-version=1"], cwd=path, check=True, capture_output=True)
 
 
-Spoil = Callable[[Path], None]
-
-
-def _answers(old: str, new: str) -> Spoil:
-    def spoil(path: Path) -> None:
-        replace(path / ".copier-answers.yml", old, new)
-        commit(path)
-
-    return spoil
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda path: edit(path / "README.md", "mine\n"), "has uncommitted changes: README.md"),
-        (lambda path: edit(path / "new.txt", "mine\n"), "has uncommitted changes: new.txt"),
-        (lambda path: shutil.rmtree(path / ".git"), "is no git repository"),
-        (lambda path: ((path / ".copier-answers.yml").unlink(), commit(path)), "has no .copier-answers.yml"),
-        (lambda path: ((path / "build.toml").unlink(), commit(path)), "no build.toml"),
-        (_answers("name: demo-kernel", "name: ["), "is not valid YAML"),
-        (_answers("name: demo-kernel", "name: Not A Name"), "answers that are not valid"),
-        (_answers("license: Apache-2.0", "license: mine"), "answers that are not valid"),
-        (_answers("_commit: v0.1.0", "_commit: v0.0.9"), "which is not known here; known are v0.1.0"),
-        (_answers("_commit: v0.1.0", "_commit: --upload-pack=x"), "which is not known here"),
-        (_answers("_src_path: https://", "_src_path: https://evil.example/"), "If you trust it"),
-        (_answers("_commit: v0.1.0", "_commit: 7"), "which is not known here"),
-    ],
-)
-def test_what_cannot_be_updated_is_refused_untouched(
-    spoil: Spoil, said: str, template: Template, tmp_path: Path
-) -> None:
-    path = template.emit(tmp_path / "demo-kernel")
-    spoil(path)
-    before = tree(path)
-    finished = template.update(path)
-    assert finished.returncode == 1
-    assert said in finished.stdout + finished.stderr
-    assert "Traceback" not in finished.stderr
-    assert tree(path) == before
-
-
-def test_a_downgrade_and_an_unknown_release_are_refused(template: Template, tmp_path: Path) -> None:
-    path = template.emit(tmp_path / "demo-kernel", NEXT)
-    assert "cannot be downgraded" in template.update(path, "--to", template.first).stdout
-    assert "is no release" in template.update(path, "--to", "1.2.3").stdout
-
-
-def test_an_earlier_release_can_be_asked_for(template: Template, tmp_path: Path) -> None:
-    path = template.emit(tmp_path / "demo-kernel")
-    finished = template.update(path, "--to", template.first)
-    assert (finished.returncode, "up to date" in finished.stdout) == (0, True)
-
-
 def test_what_is_built_or_ignored_is_not_touched(template: Template, tmp_path: Path) -> None:
     path = template.emit(tmp_path / "demo-kernel", backend="rust-cuda")
     ptx = path / "kernels-ptx/demo_kernel_device.ptx"
@@ -325,64 +174,6 @@ def test_what_is_built_or_ignored_is_not_touched(template: Template, tmp_path: P
 
 def built(file: str) -> bool:
     return file.split("/")[0] in ("kernels-ptx", "build", "target", ".venv", "__pycache__")
-
-
-@pytest.mark.parametrize("place", ["monorepo", "worktree", "submodule", "detached", "spaces and ünïcode"])
-def test_it_works_wherever_the_repository_lies(place: str, template: Template, tmp_path: Path) -> None:
-    path = template.emit(tmp_path / "demo-kernel")
-    if place == "monorepo":
-        outer = tmp_path / "outer"
-        git(tmp_path, "init", "--quiet", str(outer))
-        shutil.copytree(path, outer / "kernels/demo-kernel", ignore=shutil.ignore_patterns(".git"))
-        edit(outer / "other.txt", "other\n")
-        commit(outer)
-        edit(outer / "other.txt", "not committed\n")
-        path = outer / "kernels/demo-kernel"
-    elif place == "worktree":
-        git(path, "worktree", "add", "--quiet", "-b", "side", str(tmp_path / "side"))
-        path = tmp_path / "side"
-    elif place == "submodule":
-        outer = tmp_path / "outer"
-        git(tmp_path, "init", "--quiet", str(outer))
-        git(outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(path), "sub")
-        commit(outer)
-        path = outer / "sub"
-    elif place == "detached":
-        git(path, "checkout", "--quiet", "--detach")
-    else:
-        path = path.rename(tmp_path / place)
-    head = git(path, "rev-parse", "HEAD")
-    shown = template.run("update", path, "--dry-run")
-    assert "+| test it well |" in shown.stdout, shown.stdout + shown.stderr
-    finished = template.update(path)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "| test it well |" in (path / "README.md").read_text()
-    assert "  M README.md" in finished.stdout
-    assert git(path, "rev-parse", "HEAD") == head
-    if place == "monorepo":
-        assert (path.parent.parent / "other.txt").read_text() == "not committed\n"
-
-
-def test_no_setting_of_the_users_git_interferes(template: Template, tmp_path: Path) -> None:
-    path = template.emit(tmp_path / "demo-kernel")
-    hooks = tmp_path / "hooks"
-    hooks.mkdir()
-    for hook in ("pre-commit", "post-checkout", "commit-msg", "post-commit", "reference-transaction"):
-        edit(hooks / hook, "#!/bin/sh\nexit 1\n")
-        (hooks / hook).chmod(0o755)
-    shutil.copytree(hooks, tmp_path / "template" / "hooks")
-    settings = (
-        f'[core]\nhooksPath = {hooks}\nautocrlf = true\n[init]\ntemplateDir = {tmp_path / "template"}\n'
-        '[commit]\ngpgSign = true\n[tag]\ngpgSign = true\n[gpg]\nprogram = false\n[diff]\nnoprefix = true\n'
-        "[color]\nui = always\n[status]\nshort = false\nshowUntrackedFiles = no\n"
-    )  # fmt: skip
-    edit(tmp_path / "gitconfig", settings)
-    environment = {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig"), "GIT_DIR": str(tmp_path / "nowhere")}
-    finished = template.update(path, env=environment)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "| test it well |" in (path / "README.md").read_text()
-    assert (path / "NEWS.md").is_file()
-    assert not any(b"\r" in text for text in tree(path).values())
 
 
 def test_several_at_once_and_one_that_fails_does_not_stop_the_others(template: Template, tmp_path: Path) -> None:
@@ -404,26 +195,6 @@ def test_several_at_once_and_one_that_fails_does_not_stop_the_others(template: T
         assert "| test it well |" in (paths[index] / "README.md").read_text()
     table = template.run("update", *paths, "--check").stdout
     assert all(path.name in table for path in paths)
-
-
-def test_an_interrupted_update_leaves_the_repository_as_it_was(
-    template: Template, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kernel_new import update
-    from kernel_new.report import Quiet
-
-    path = template.emit(tmp_path / "demo-kernel")
-    before = tree(path)
-
-    def interrupt(path: Path) -> None:
-        assert tree(path) != before
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(update, "_resolve_lock", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        update._update_one(path, update.Request(defaults=True), template.releases, Quiet(), interactive=False)
-    assert tree(path) == before
-    assert git(path, "status", "--porcelain") == ""
 
 
 def test_changed_device_code_is_named_for_rebuilding(template: Template, tmp_path: Path) -> None:
@@ -479,19 +250,3 @@ def test_the_emitted_workflow_proposes_an_update(template: Template, tmp_path: P
     subprocess.run(command, cwd=path, env=environment, check=True, capture_output=True)
     assert (tmp_path / "gh.log").read_text() == "pr view template-update\npr create --fill\n"
     assert "new.txt" in git(tmp_path / "remote.git", "show", "--name-only", "template-update")
-
-
-def test_another_template_is_used_only_when_it_is_named(template: Template, tmp_path: Path) -> None:
-    """A fork at an address of its own, which git really fetches."""
-    fork = tmp_path / "fork.git"
-    git(tmp_path, "clone", "--quiet", "--bare", str(template.checkout), str(fork))
-    for tag, commit_of in history.releases(template.checkout).items():
-        git(fork, "tag", tag, commit_of)
-    url = f"file://{fork}"
-    path = template.emit(tmp_path / "demo-kernel")
-    replace(path / ".copier-answers.yml", URL, url)
-    commit(path)
-    assert "If you trust it" in template.update(path).stdout
-    finished = template.update(path, "--template-url", url)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "| test it well |" in (path / "README.md").read_text()

@@ -9,17 +9,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_update import ROOT, Template, commit, template  # noqa: F401
-
-from kernel_new import history
+from template_history import Template, _own_cache, commit, template, whole  # noqa: F401
 
 settings.register_profile("nightly", max_examples=200)
 settings.register_profile("default", max_examples=12)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
-pytestmark = pytest.mark.skipif(not history.is_whole(ROOT), reason="not a full clone of the template's repository")
+pytestmark = whole
 
 FILES = [
     "README.md",
@@ -65,7 +62,7 @@ def apply(path: Path, edits: list[tuple[str, str, float, str]]) -> dict[str, lis
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(answers=ANSWERS, edits=st.lists(EDIT, min_size=1, max_size=6), new=st.booleans())
 def test_no_line_of_an_authors_is_lost(
-    template: Template,  # noqa: F811
+    template: Template,
     answers: dict[str, str],
     edits: list[tuple[str, str, float, str]],
     new: bool,
