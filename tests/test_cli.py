@@ -25,6 +25,7 @@ def test_version_and_help(run: Run) -> None:
     for arguments in (["--help"], ["-h"], ["new", "--help"], ["verify", "--help"]):
         finished = run(*arguments)
         assert (finished.returncode, finished.stderr) == (0, "")
+        assert ("doctor" in finished.stdout) == (arguments[0].startswith("-"))
 
 
 def test_every_question_has_a_flag_with_its_help_and_choices(run: Run) -> None:
@@ -66,6 +67,8 @@ def test_the_json_document(run: Run, tmp_path: Path) -> None:
         ["demo-kernel", "another", "--defaults"],
         ["demo-kernel", "--verify", "everything"],
         ["demo-kernel"],
+        ["demo-kernel", "--defaults", "--cuda-capabilities", "8.0"],
+        ["demo-kernel", "--defaults", "--device-compiler", "nvptx"],
         ["--defaults"],
         ["demo-kernel", "--defaults", "--data", "name"],
         ["demo-kernel", "--defaults", "--data", "colour=blue"],
@@ -112,7 +115,7 @@ def test_the_printed_commands_can_be_pasted(directory: str, run: Run, tmp_path: 
     again = next(line for line in finished.stdout.splitlines() if line.startswith("Again"))
     arguments = shlex.split(again.partition(": ")[2])[1:]
     made = tmp_path / directory / "demo-kernel"
-    assert arguments == [str(made), "--defaults", "--author", "Ada L."]
+    assert arguments == [str(made), "--defaults", "--author", "Ada L.", "--verify", "none"]
     cd = next(line.strip() for line in finished.stdout.splitlines() if line.startswith("  cd "))
     assert subprocess.check_output(["sh", "-c", f"{cd} && pwd"], text=True).strip() == str(made)
 
@@ -177,7 +180,7 @@ def test_the_questions_are_asked_in_a_terminal(tmp_path: Path) -> None:
     for name in ("kernel", "device_compiler", "cuda_capabilities", "repo_id", "license", "author"):
         child.expect_exact(asked[name].help[:40])
         child.sendline("")
-    child.expect("is ready")
+    child.expect("was written, and not proven")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0

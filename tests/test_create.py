@@ -51,6 +51,8 @@ def test_an_empty_destination_is_used(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(destination)
     assert make(Path()).path == destination
     assert (destination / "Cargo.toml").is_file()
+    assert Path("Cargo.toml").is_file(), "the current directory is still the same one"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["demo-kernel"]
 
 
 def test_a_destination_that_appears_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,14 +128,17 @@ def test_a_panic_becomes_an_exception_and_the_process_lives(cpu: Path) -> None:
     ("build", "said"),
     [
         (None, "no build.toml"),
-        ("[general", "not valid TOML"),
-        ("[general]\n", "lacks"),
-        ("general = 1\n", "lacks"),
+        (b"[general", "cannot be read"),
+        (b"\xff", "cannot be read"),
+        (b"[general]\n", "KeyError"),
+        (b"general = 1\n", "TypeError"),
+        (b'[general]\nname = "a"\nversion = "x"\n', "ValueError"),
+        (b'[[kernel]]\n[general]\nname = "a"\nversion = 1\nlicense = "MIT"\nbackends = ["cpu"]\n', "AttributeError"),
     ],
 )
-def test_what_is_no_kernel_repository_is_explained(build: str | None, said: str, run: Run, tmp_path: Path) -> None:
+def test_what_is_no_kernel_repository_is_explained(build: bytes | None, said: str, run: Run, tmp_path: Path) -> None:
     if build is not None:
-        (tmp_path / "build.toml").write_text(build)
+        (tmp_path / "build.toml").write_bytes(build)
     finished = run("verify", tmp_path)
     assert finished.returncode == 1
     assert said in finished.stderr

@@ -236,7 +236,7 @@ def test_the_emitted_workflow_proposes_an_update(template: Template, tmp_path: P
     git(tmp_path, "init", "--quiet", "--bare", str(tmp_path / "remote.git"))
     git(path, "remote", "add", "origin", str(tmp_path / "remote.git"))
     (tmp_path / "bin").mkdir()
-    edit(tmp_path / "bin/gh", f'#!/bin/sh\necho "$@" >> {tmp_path}/gh.log\n[ "$2" = create ]\n')
+    edit(tmp_path / "bin/gh", f'#!/bin/sh\necho "$@" >> {tmp_path}/gh.log\n')
     (tmp_path / "bin/gh").chmod(0o755)
     workflow = yaml.safe_load((path / ".github/workflows/update.yaml").read_text())
     (script,) = [step["run"] for step in workflow["jobs"]["update"]["steps"] if step.get("name")]
@@ -248,5 +248,5 @@ def test_the_emitted_workflow_proposes_an_update(template: Template, tmp_path: P
     git(path, "branch", "--quiet", "--delete", "template-update")
     edit(path / "new.txt", "from the template\n")
     subprocess.run(command, cwd=path, env=environment, check=True, capture_output=True)
-    assert (tmp_path / "gh.log").read_text() == "pr view template-update\npr create --fill\n"
+    assert (tmp_path / "gh.log").read_text() == "pr list --head template-update --state open\npr create --fill\n"
     assert "new.txt" in git(tmp_path / "remote.git", "show", "--name-only", "template-update")

@@ -1,6 +1,11 @@
 """Updates: what is refused, untouched, and wherever a repository lies, whatever the user's settings."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +16,18 @@ from template_history import NEXT, URL, Template, _own_cache, commit, edit, git,
 from kernel_new import history
 
 pytestmark = whole
+
+
+HIDING = "[core]\n\tbare = false\n[status]\n\tshowUntrackedFiles = no\n"
+
+
+def ignore(path: Path, what: str) -> None:
+    """Ignore a file of the template's, and change it."""
+    edit(path / ".gitignore", f"{(path / '.gitignore').read_text()}/{what}\n")
+    git(path, "rm", "--quiet", "-r", "--cached", what)
+    file = path / what if (path / what).is_file() else path / what / "lib.rs"
+    edit(file, file.read_text() + "mine\n")
+    commit(path)
 
 
 Spoil = Callable[[Path], None]
@@ -30,6 +47,9 @@ def _answers(old: str, new: str) -> Spoil:
         (lambda path: edit(path / "README.md", "mine\n"), "has uncommitted changes: README.md"),
         (lambda path: edit(path / "new.txt", "mine\n"), "has uncommitted changes: new.txt"),
         (lambda path: shutil.rmtree(path / ".git"), "is no git repository"),
+        (lambda path: ignore(path, "README.md"), "git does not track README.md"),
+        (lambda path: ignore(path, "src"), "git does not track src/"),
+        (lambda path: edit(path / ".git/config", HIDING), "has uncommitted changes: notes.txt"),
         (lambda path: ((path / ".copier-answers.yml").unlink(), commit(path)), "has no .copier-answers.yml"),
         (lambda path: ((path / "build.toml").unlink(), commit(path)), "no build.toml"),
         (_answers("name: demo-kernel", "name: ["), "is not valid YAML"),
@@ -45,6 +65,8 @@ def test_what_cannot_be_updated_is_refused_untouched(
     spoil: Spoil, said: str, template: Template, tmp_path: Path
 ) -> None:
     path = template.emit(tmp_path / "demo-kernel")
+    if "notes.txt" in said:
+        edit(path / "notes.txt", "precious\n")
     spoil(path)
     before = tree(path)
     finished = template.update(path)
@@ -158,3 +180,55 @@ def test_another_template_is_used_only_when_it_is_named(template: Template, tmp_
     finished = template.update(path, "--template-url", url)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "| test it well |" in (path / "README.md").read_text()
+    assert f"_src_path: {url}" in (path / ".copier-answers.yml").read_text()
+
+
+def test_a_repository_that_an_outer_one_ignores_is_refused_untouched(template: Template, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    git(tmp_path, "init", "--quiet", str(outer))
+    edit(outer / ".gitignore", "/kernels/\n")
+    commit(outer)
+    path = template.emit(outer / "kernels" / "demo-kernel")
+    shutil.rmtree(path / ".git")
+    edit(path / "src/new_op.rs", "// mine\n")
+    before = tree(path)
+    finished = template.update(path)
+    assert finished.returncode == 1
+    assert "git does not track" in finished.stdout
+    assert tree(path) == before
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_an_update_and_undoes_it(number: int, count: int, template: Template, tmp_path: Path) -> None:
+    """At several moments: each repository is as it was or wholly updated, and nothing runs on."""
+    for moment, delay in enumerate((0.6, 1.2, 1.8, 2.4)):
+        paths = [template.emit(tmp_path / f"{moment}-{index}" / "demo-kernel") for index in range(count)]
+        before = tree(paths[0])
+        command = [sys.executable, "-m", "kernel_new", "update", "--defaults", "--verify=none", *map(str, paths)]
+        environment = {**os.environ, "PYTHONPATH": str(template.checkout / "src")}
+        with subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as child:
+            time.sleep(delay)
+            child.send_signal(number)
+            child.wait(timeout=30)
+        ends = [tree(path) for path in paths]
+        for path, end in zip(paths, ends, strict=True):
+            if end != before:
+                assert "| test it well |" in (path / "README.md").read_text()
+                assert (path / "NEWS.md").is_file()
+            else:
+                assert git(path, "status", "--porcelain") == ""
+        time.sleep(1)
+        assert ends == [tree(path) for path in paths], "nothing went on"
+
+
+def test_what_breaks_one_repository_does_not_stop_another(template: Template, tmp_path: Path) -> None:
+    broken, good = (template.emit(tmp_path / name) for name in ("broken", "good"))
+    (broken / ".copier-answers.yml").write_bytes(b"\xff\xfe")
+    commit(broken)
+    finished = template.update(broken, good)
+    assert finished.returncode == 1
+    assert "Traceback" not in finished.stderr
+    assert "| test it well |" in (good / "README.md").read_text()

@@ -21,7 +21,7 @@ class _DefaultToNew(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = {option for parameter in self.params for option in parameter.opts}
-        if not args or (args[0] not in self.commands and args[0] not in own | {"--help"}):
+        if not args or (args[0] not in self.commands and args[0] not in own | {"--help", "-h"}):
             args = ["new", *args]
         return super().parse_args(ctx, args)
 
@@ -123,7 +123,10 @@ def new(
     answers = gather(flags, data or [], data_file)
     if url := template_url or os.environ.get("KERNEL_NEW_TEMPLATE_URL"):
         answers["template_url"] = url
-    request = Request(dest, answers, defaults, git, level, dry_run)
+    given = frozenset(name for name, value in flags.items() if value is not None)
+    request = Request(dest, answers, defaults, git, level, dry_run, given)
+    if json and not defaults:
+        raise UsageError("--json asks no questions", "Add --defaults.")
     report = create(request, _watcher(json or quiet))
     if json or not quiet or not report.ok:
         from kernel_new import console
@@ -131,9 +134,9 @@ def new(
         if json:
             console.show_json(report.as_json())
         elif dry_run:
-            console.show_dry_run(report, command_line(report))
+            console.show_dry_run(report, command_line(report, request))
         else:
-            console.show_created(report, command_line(report))
+            console.show_created(report, command_line(report, request))
     raise typer.Exit(0 if report.ok else 1)
 
 

@@ -129,7 +129,8 @@ def show_created(report: Report, command: str) -> None:
         unproven = f"not proven: {', '.join(failed + skipped)}"
         console.print(f"\n[bold]{escape(str(report.path))}[/] was written, but is {unproven}.")
     else:
-        console.print(f"\n[bold]{escape(str(report.path))}[/] is ready.")
+        proven = "is ready" if any(step.name == "build" for step in report.steps) else "was written, and not proven"
+        console.print(f"\n[bold]{escape(str(report.path))}[/] {proven}.")
     console.print(f"Again without questions: {escape(command)}")
     console.print("Next:")
     for line in report.next:

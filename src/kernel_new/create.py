@@ -1,21 +1,20 @@
 """Creates a kernel repository: rendered beside its destination, checked, and renamed into place in one step."""
 
 import os
+import secrets
 import shlex
 import shutil
-import signal
 import sys
-import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
 
-from kernel_new import git, questions, template
+from kernel_new import git, process, questions, template
 from kernel_new.errors import KernelNewError, UsageError
 from kernel_new.project import Project
 from kernel_new.report import Level, Report, Watcher
@@ -31,6 +30,8 @@ class Request:
     git: bool = True
     level: Level = Level.TEST
     dry_run: bool = False
+    flags: frozenset[str] = frozenset()
+    """Questions that were answered by a flag of their own, which must apply."""
 
 
 def create(request: Request, watcher: Watcher) -> Report:
@@ -41,7 +42,7 @@ def create(request: Request, watcher: Watcher) -> Report:
         KernelNewError: It cannot be written; the file system is as it was.
     """
     interactive = not request.defaults
-    if interactive and not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if interactive and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "there is no terminal to ask questions on",
             "Add --defaults, and a flag for each answer that should differ.",
@@ -49,10 +50,11 @@ def create(request: Request, watcher: Watcher) -> Report:
     if request.destination is None and request.defaults and "name" not in request.answers:
         raise UsageError("the kernel has no name", "kernel-new DEST, or --name NAME")
     destination = request.destination and _checked(request.destination)
-    with _terminated_is_interrupted(), _staging(destination or Path.cwd() / "my-kernel") as staged:
+    with process.terminated_is_interrupted(), _staging(destination or Path.cwd() / "my-kernel") as staged:
         report = Report(destination or Path())
         with report.step("render", watcher, fatal=True) as step:
             _render(staged, request)
+            _refuse_useless_flags(Project.read(staged).answers(), request)
             step.detail = f"{sum(file.is_file() for file in staged.rglob('*'))} files"
         project = Project.read(staged)
         destination = destination or _checked(Path.cwd() / project.name)
@@ -71,7 +73,7 @@ def create(request: Request, watcher: Watcher) -> Report:
     return report
 
 
-def command_line(report: Report) -> str:
+def command_line(report: Report, request: Request) -> str:
     """The command that creates the same repository without asking: what differs from the defaults."""
     flags = ["kernel-new", str(report.path), "--defaults"]
     name = report.answers["name"]
@@ -82,7 +84,11 @@ def command_line(report: Report) -> str:
             continue
         for part in value if isinstance(value, list) else [value]:
             flags += [question.flag, str(part)]
-    return shlex.join(flags)
+    if url := request.answers.get("template_url"):
+        flags += ["--template-url", str(url)]
+    if request.level is not Level.TEST:
+        flags += ["--verify", str(request.level)]
+    return shlex.join(flags if request.git else [*flags, "--no-git"])
 
 
 def _checked(destination: Path) -> Path:
@@ -104,34 +110,28 @@ def _checked(destination: Path) -> Path:
 def _staging(destination: Path) -> Iterator[Path]:
     """A directory of the destination's name, beside it; removed at the end, with any parent made for it."""
     made = [parent for parent in destination.parents if not parent.exists()]
-    beside = None
+    # Named before it is made, so that an interrupt between the two leaves nothing.
+    beside = destination.parent / f".kernel-new-{secrets.token_hex(4)}"
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=".kernel-new-", dir=destination.parent))
+        beside.mkdir(mode=0o700)
         yield beside / destination.name
     except OSError as error:
         raise KernelNewError(f"{error.filename or destination.parent}: {error.strerror}") from error
     finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+        _remove(beside)
         for parent in made:
             with suppress(OSError):
                 parent.rmdir()  # Only what is empty: nothing came of it.
 
 
-@contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that what was begun is removed."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _remove(directory: Path) -> None:
+    """Remove a directory, in which a program that was interrupted at its very start may still write for a moment."""
+    for _ in range(40):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
+        time.sleep(0.05)
 
 
 def _render(staged: Path, request: Request) -> None:
@@ -156,6 +156,14 @@ def _render(staged: Path, request: Request) -> None:
             raise _refusal(error) from error
         except CopierError as error:
             raise KernelNewError(f"the template cannot be rendered: {error}") from error
+
+
+def _refuse_useless_flags(recorded: dict[str, Any], request: Request) -> None:
+    """Raise `UsageError` for an option whose question is not asked with these answers."""
+    for name in sorted(request.flags):
+        if name not in recorded:
+            flag = questions.asked()[name].flag
+            raise UsageError(f"{flag} does not apply to {recorded['backend']}", "Leave it out.")
 
 
 def _refusal(error: ValueError) -> UsageError:
@@ -188,10 +196,22 @@ def _initialise(staged: Path, destination: Path, request: Request, report: Repor
 
 
 def _move(staged: Path, destination: Path) -> None:
-    """The one step that makes the repository appear; replaces an empty directory, and nothing else."""
+    """Make the repository appear: in one rename, or file by file in an empty directory that was there already."""
+    moved: list[Path] = []
     try:
-        staged.rename(destination)
-    except OSError as error:
+        if not destination.is_dir():
+            staged.rename(destination)
+            return
+        if any(destination.iterdir()):
+            raise FileExistsError(0, "it is not empty")
+        # Kept, since it may be the directory that the user's shell is in.
+        for entry in sorted(staged.iterdir()):
+            moved.append(entry.rename(destination / entry.name))
+    except BaseException as error:
+        for entry in moved:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise KernelNewError(f"{destination} appeared meanwhile and was left as it is: {error.strerror}") from error
 
 

@@ -26,7 +26,9 @@ def diff(path: Path, url: str | None = None) -> str:
         fresh = Path(directory, "fresh", path.name)
         job = {"url": template.url, "recorded": recorded, "answers": answers, "path": str(fresh)}
         environment = process.environment({**template.environment(), "COPIER_CACHE_DIR": f"{directory}/cache"})
-        finished = process.run([sys.executable, "-m", "kernel_new.updating", json.dumps(job)], env=environment)
+        finished = process.run(
+            [sys.executable, "-m", "kernel_new.updating", json.dumps(job, default=str)], env=environment
+        )
         if finished.code:
             raise CommandError(f"{path} cannot be rendered again", output=finished.stderr)
         git_dir = Path(directory, "git")
@@ -35,4 +37,4 @@ def diff(path: Path, url: str | None = None) -> str:
         git.run(fresh, *index, str(fresh), "add", "--all", "--force")
         tree = git.run(fresh, *index, str(fresh), "write-tree").strip()
         git.run(path, *index, str(path), "add", "--all")
-        return git.run(path, *index, str(path), "diff", "--cached", "--no-color", tree)
+        return git.run(path, *index, str(path), "diff", "--cached", "--no-color", "--no-ext-diff", tree)

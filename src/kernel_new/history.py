@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kernel_new.errors import CommandError, KernelNewError, MissingToolError
+
 BUNDLE = "template.bundle"
 """Name of the bundle beside this module, in an installation."""
 
@@ -58,7 +60,7 @@ def is_whole(repository: Path) -> bool:
         return False
     try:
         return _git(repository, "rev-parse", "--is-shallow-repository").strip() == "false"
-    except (OSError, subprocess.CalledProcessError):
+    except KernelNewError:
         return False
 
 
@@ -91,12 +93,11 @@ def _git(directory: Path, *arguments: str) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     neutral = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     safe = ("-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null")
-    finished = subprocess.run(
-        ["git", *safe, *arguments],
-        cwd=directory,
-        env={**kept, **neutral},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    command = ["git", *safe, *arguments]
+    try:
+        finished = subprocess.run(command, cwd=directory, env={**kept, **neutral}, capture_output=True, text=True)
+    except OSError as error:
+        raise MissingToolError("git is not installed", "apt install git, or https://git-scm.com") from error
+    if finished.returncode:
+        raise CommandError(f"git {arguments[0]} failed in {directory}", output=finished.stderr)
     return finished.stdout

@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread, Timer
+from types import FrameType
 from typing import IO
 
 from kernel_new.errors import CommandError, MissingToolError
@@ -78,6 +79,7 @@ def run(
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise MissingToolError(f"{name} could not be run: {reason}", "kernel-new doctor") from error
+    _running.add(child)
     expired: list[bool] = []
 
     def expire() -> None:
@@ -96,6 +98,7 @@ def run(
     finally:
         timer.cancel()
         _kill(child)
+        _running.discard(child)
     if expired:
         raise CommandError(
             f"{name} did not end within {timeout:.0f} s and was stopped",
@@ -123,3 +126,27 @@ def _kill(child: subprocess.Popen[str]) -> None:
             os.killpg(child.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
         child.wait(timeout=5)
+
+
+_running: set[subprocess.Popen[str]] = set()
+
+
+def stop_all() -> None:
+    """End every program that any thread runs now; each `run` then returns as after a failure."""
+    for child in list(_running):
+        _kill(child)
+
+
+@contextmanager
+def terminated_is_interrupted() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that what was begun is undone."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

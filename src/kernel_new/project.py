@@ -32,14 +32,15 @@ class Project:
             raise KernelNewError(f"{path} is no kernel repository: it has no build.toml", "kernel-new NAME makes one.")
         try:
             build = tomlkit.parse(file.read_text(encoding="utf-8")).unwrap()
-        except (TOMLKitError, UnicodeDecodeError) as error:
-            raise KernelNewError(f"{file} is not valid TOML: {error}") from error
+        except (TOMLKitError, UnicodeDecodeError, OSError) as error:
+            raise KernelNewError(f"{file} cannot be read: {error}") from error
         project = cls(path, build)
         try:
             _ = project.name, project.version, project.license, project.backend, project.capabilities
-        except (KeyError, IndexError, TypeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise KernelNewError(
-                f"{file} lacks {error}", "See the keys of build.toml in kernel-builder's documentation."
+                f"{file} is not what kernel-builder takes: {type(error).__name__}, {error}",
+                "See the keys of build.toml in kernel-builder's documentation.",
             ) from error
         return project
 
@@ -91,6 +92,6 @@ class Project:
             return {}
         try:
             loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
             raise KernelNewError(f"{file} is not valid YAML: {error}", f"git checkout -- {ANSWERS}") from error
         return loaded if isinstance(loaded, dict) else {}

@@ -29,7 +29,6 @@ def _run(project: Project, *options: str) -> str:
         raise KernelNewError(f"{project.path} has no device code", "Only rust-cuda repositories have.")
     command = [sys.executable, SCRIPT, *options]
     finished = process.run(command, cwd=project.path)
-    lines = finished.stderr.strip().splitlines()
     if finished.code:
-        raise CommandError("the PTX is not up to date", output=finished.stderr)
-    return lines[-1] if lines else ""
+        raise CommandError("the PTX is not up to date" if options else "the PTX was not built", output=finished.stderr)
+    return finished.stdout.strip()

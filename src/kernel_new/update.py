@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -78,9 +78,24 @@ def update(paths: list[Path], request: Request, watcher: Watcher) -> list[Result
         def work(group: list[Path]) -> list[Result]:
             return [_update_one(path, request, template, watcher if single else Quiet(), interactive) for path in group]
 
-        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-            done = [result for results in pool.map(work, groups.values()) for result in results]
+        with process.terminated_is_interrupted():
+            done = _side_by_side(work, list(groups.values()))
     return sorted(done, key=lambda result: paths.index(result.path))
+
+
+def _side_by_side(work: Callable[[list[Path]], list[Result]], groups: list[list[Path]]) -> list[Result]:
+    """The results of all groups. An interrupt ends what is running, each of which then undoes itself."""
+    if len(groups) == 1:
+        return work(groups[0])
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+    try:
+        return [result for results in pool.map(work, groups) for result in results]
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        process.stop_all()
+        raise
+    finally:
+        pool.shutdown(wait=True)
 
 
 def _update_one(path: Path, request: Request, template: Releases, watcher: Watcher, interactive: bool) -> Result:
@@ -104,6 +119,9 @@ def _update_one(path: Path, request: Request, template: Releases, watcher: Watch
         result.status, result.error, result.hint = "failed", error.message, error.hint
         if isinstance(error, CommandError) and error.output:
             result.error += f": {error.output.strip()}"
+    except Exception as error:
+        # One repository must not stop the others, whatever is in it.
+        result.status, result.error = "failed", f"{type(error).__name__}: {error}"
     return result
 
 
@@ -123,7 +141,7 @@ def _checked(path: Path, template: Releases, request: Request, result: Result) -
         )
     if git.enclosing(path) is None:
         raise KernelNewError(f"{path} is no git repository", "git init && git add --all && git commit")
-    if not request.check and (changes := git.run(path, "status", "--porcelain", "--", ".")):
+    if not request.check and (changes := git.run(path, "status", "--porcelain", "--untracked-files=all", "--", ".")):
         raise KernelNewError(
             f"{path} has uncommitted changes: {', '.join(line[3:] for line in changes.splitlines()[:3])}",
             "Commit or stash them first.",
@@ -153,7 +171,7 @@ def _merge(
         "data": request.data,
         "defaults": not interactive,
     }
-    command = [sys.executable, "-m", "kernel_new.updating", json.dumps(job)]
+    command = [sys.executable, "-m", "kernel_new.updating", json.dumps(job, default=str)]
     with tempfile.TemporaryDirectory(prefix="kernel-new-") as cache:
         environment = process.environment({**template.environment(), "COPIER_CACHE_DIR": cache})
         if interactive:
@@ -245,6 +263,6 @@ def _dry_run(result: Result, answers: dict[str, Any], request: Request, template
         _merge(copy, trial, answers, request, template, interactive=False)
         _describe(trial)
         git.run(copy, "add", "--all", "--intent-to-add", "--", ".")
-        result.diff = git.run(copy, "diff", "--relative", "HEAD", "--", ".")
+        result.diff = git.run(copy, "diff", "--no-ext-diff", "--no-color", "--relative", "HEAD", "--", ".")
     result.status, result.changed = "behind", trial.changed
     result.conflicts, result.rebuild = trial.conflicts, trial.rebuild

@@ -7,6 +7,7 @@ Exit code 3 means that the answers are refused.
 """
 
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,18 +16,17 @@ from typing import Any
 REFUSED = 3
 
 
-def render(job: dict[str, Any], path: Path, *, pretend: bool = False) -> None:
+def render(job: dict[str, Any], path: Path) -> None:
     """Render the recorded version with the recorded answers, each of which is checked."""
     import copier
 
     copier.run_copy(
         job["url"],
         path,
-        data=job["answers"],
+        data={**job["answers"], "template_url": job["url"]},
         defaults=True,
         vcs_ref=job["recorded"],
         quiet=True,
-        pretend=pretend,
         settings=copier.Settings(),
     )
 
@@ -36,11 +36,14 @@ def update(job: dict[str, Any]) -> None:
     import copier
 
     with tempfile.TemporaryDirectory(prefix="kernel-new-") as directory:
-        # Without this, copier would silently replace an invalid recorded answer by its default.
-        render(job, Path(directory, str(job["answers"].get("name", "kernel"))), pretend=True)
+        # Without this, copier would silently replace an invalid recorded answer by its default, and a file that git
+        # ignores by the template's.
+        fresh = Path(directory, str(job["answers"].get("name", "kernel")))
+        render(job, fresh)
+        refuse_untracked(Path(job["path"]), fresh)
     copier.run_update(
         job["path"],
-        data=job["data"],
+        data={**job["data"], "template_url": job["url"]},
         defaults=job["defaults"],
         vcs_ref=job["wanted"],
         overwrite=True,
@@ -48,6 +51,18 @@ def update(job: dict[str, Any]) -> None:
         skip_answered=True,
         settings=copier.Settings(),
     )
+
+
+def refuse_untracked(path: Path, fresh: Path) -> None:
+    """Raise `UserMessageError` where git does not track a file of the template's: its content would be lost."""
+    from copier.errors import UserMessageError
+
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=path, capture_output=True, text=True, check=True).stdout
+    tracked = set(listed.split("\0"))
+    emitted = (str(file.relative_to(fresh)) for file in fresh.rglob("*") if file.is_file())
+    lost = sorted(file for file in emitted if file not in tracked and (path / file).exists())
+    if lost := [file for file in lost if not file.startswith("kernels-ptx/")]:
+        raise UserMessageError(f"git does not track {', '.join(lost[:5])}, which the update would overwrite")
 
 
 def main(job: dict[str, Any]) -> int:

@@ -15,7 +15,6 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from kernel_new import cargo, process
-from kernel_new.errors import KernelNewError
 
 PACKAGE = "kernel-new-dependencies"
 KEPT = 3
@@ -26,10 +25,10 @@ def target(path: Path, progress: cargo.Progress | None = None) -> bool:
     """Give the new repository at `path` a target directory with its dependencies compiled; say if it did.
 
     A repository that already has one, or whose target directory is elsewhere, is left as it is. So is everything
-    where the cache cannot be used: the repository's own build will then report what is wrong.
+    where anything is wrong: the repository's own build will then report it.
     """
     destination = path / "target"
-    with suppress(KernelNewError, OSError):
+    with suppress(Exception):
         cargo.require()
         if destination.exists() or cargo.target_directory(path) != destination.resolve():
             return False

@@ -15,7 +15,8 @@ fn main() {
 
     embed_ptx();
     // A failure is reported by tvm-ffi-sys, whose build script runs the same command.
-    if let Ok(output) = Command::new("tvm-ffi-config").arg("--libdir").output() {
+    let libdir = Command::new("tvm-ffi-config").arg("--libdir").output();
+    if let Some(output) = libdir.ok().filter(|output| output.status.success()) {
         let directory = String::from_utf8_lossy(&output.stdout);
         println!("cargo::rustc-env=LD_LIBRARY_PATH={}", directory.trim());
     }

@@ -61,7 +61,7 @@ impl<'a> Argument<'a> {
         Ok(())
     }
 
-    /// `ValueError` unless elements lie in row-major order without gaps.
+    /// `ValueError` unless elements lie in row-major order without gaps, each at a multiple of its size.
     pub fn contiguous(&self) -> Result<()> {
         ensure!(
             self.tensor.is_contiguous(),
@@ -72,6 +72,13 @@ impl<'a> Argument<'a> {
             self.tensor.shape(),
             self.tensor.strides(),
             self.name,
+            self.name
+        );
+        let size = usize::from(self.tensor.dtype().bits) / 8;
+        ensure!(
+            self.tensor.numel() == 0 || (self.data() as usize).is_multiple_of(size),
+            VALUE_ERROR,
+            "{}: its memory must begin at a multiple of {size} bytes; pass a copy",
             self.name
         );
         Ok(())

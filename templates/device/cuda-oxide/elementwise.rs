@@ -4,8 +4,8 @@ use cuda_device::{DisjointSlice, thread};
 
 use crate::float::Float;
 
-/// `out[i] = f(x[i])` for all elements. `out` may be the memory of `x`: each is read and written by one thread, in
-/// that order.
+/// `out[i] = f(x[i])` for all elements. The host may give the memory of `x` as `out`, which Rust's rules for slices do not
+/// foresee: so elements go through raw pointers, each read and then written by one thread.
 ///
 /// 16 bytes at a time where both addresses allow it: between the first and the last multiple of 16, if the elements
 /// there are the same in `x` and `out`. The others are taken one by one.

@@ -1,4 +1,7 @@
-//! Element-wise loops on all cores, with the widest vectors of the processor they run on.
+//! Element-wise loops on all cores, with the vector instructions of AVX2 where the processor has them.
+
+use std::process;
+use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
@@ -19,7 +22,7 @@ where
     // SAFETY: `out` is valid for `count` elements, and nobody else has a reference to them.
     let out = unsafe { std::slice::from_raw_parts_mut(out, count) };
     if std::ptr::eq(x, out.as_ptr()) {
-        if count <= CHUNK {
+        if count <= CHUNK || !has_threads() {
             return vectorised(|| out.iter_mut().for_each(|value| *value = f(*value)));
         }
         return out
@@ -31,12 +34,19 @@ where
     let chunk = |(out, x): (&mut [T], &[T])| {
         vectorised(|| out.iter_mut().zip(x).for_each(|(out, x)| *out = f(*x)))
     };
-    if count <= CHUNK {
+    if count <= CHUNK || !has_threads() {
         return chunk((out, x));
     }
     out.par_chunks_mut(CHUNK)
         .zip(x.par_chunks(CHUNK))
         .for_each(chunk);
+}
+
+/// Whether rayon's threads are in this process. They are not after a fork, as in Python's `multiprocessing`: waiting for
+/// them would take for ever.
+fn has_threads() -> bool {
+    static STARTED_BY: OnceLock<u32> = OnceLock::new();
+    *STARTED_BY.get_or_init(process::id) == process::id()
 }
 
 /// Runs `work` compiled for AVX2 where the processor has it.

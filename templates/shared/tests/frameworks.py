@@ -60,6 +60,10 @@ class Numpy:
         plain = dtype != "bfloat16" and self.device == "cpu"
         return memory if plain else Dlpack(memory, dtype, self.device)
 
+    def wrap(self, memory):
+        """The memory of a numpy array as a tensor on the device."""
+        return Dlpack(memory, str(memory.dtype), self.device)
+
     def empty(self, shape, dtype: str):
         return self.tensor(np.full(shape, 7.0), dtype)
 
