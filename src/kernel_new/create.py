@@ -175,7 +175,7 @@ def _refusal(error: ValueError) -> UsageError:
             return UsageError(f"{question.name} is none of {', '.join(values)}", f"{question.flag} {values[0]}")
         prefix = f"Validation error for question '{question.name}': "
         if text.startswith(prefix):
-            reason, _, proposed = text.removeprefix(prefix).partition("; try ")
+            proposed, _, reason = text.removeprefix(f"{prefix}try ").partition(": ")
             values = yaml.safe_load(proposed) if proposed.startswith("[") else [proposed]
             return UsageError(reason, " ".join(f"{question.flag} {shlex.quote(value)}" for value in values))
     return UsageError(text)

@@ -134,14 +134,15 @@ def output(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 def compilers() -> Iterator[Path]:
-    """The pinned rustc and a nightly from rustup, then a system's where it is the pinned one."""
-    for toolchain in (channel(), "nightly"):
-        if rustc := output("rustup", "which", "--toolchain", toolchain, "rustc"):
-            yield Path(rustc)
+    """The pinned rustc, from rustup or the system, then rustup's nightly."""
+    if pinned := output("rustup", "which", "--toolchain", channel(), "rustc"):
+        yield Path(pinned)
     for directory in [*os.get_exec_path(), "/usr/bin"]:
         rustc = shutil.which("rustc", path=directory) or ""
         if output(rustc, "--version").startswith(f"rustc {channel()} "):
             yield Path(rustc)
+    if nightly := output("rustup", "which", "--toolchain", "nightly", "rustc"):
+        yield Path(nightly)
 
 
 def find_nvptx() -> tuple[Path, list[str]]:
