@@ -133,6 +133,7 @@ def side_streams(modules: list[ModuleType]) -> None:
     for kernel in modules:
         x, out = (torch.full((1 << 20,), -1.0, device="cuda") for _ in range(2))
         kernel.relu(x, out)
+        same(kernel, torch.randn(1000, device="cuda"))  # torch, too, loads its kernels at their first use
         torch.cuda.synchronize()
         streams = [torch.cuda.Stream() for _ in range(2)]
         with torch.cuda.stream(streams[0]):
