@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -256,12 +255,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(_run(lambda: app(standalone_mode=False)))
+    sys.exit(_run())
 
 
-def _run(command: Callable[[], Any]) -> int:
+def _run() -> int:
     try:
-        code = command()
+        code = app(standalone_mode=False)
     except KernelNewError as error:
         return _failed(error)
     except KeyboardInterrupt:

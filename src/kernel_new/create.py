@@ -54,12 +54,12 @@ def create(request: Request, watcher: Watcher) -> Report:
         report = Report(destination or Path())
         with report.step("render", watcher, fatal=True) as step:
             _render(staged, request)
-            _refuse_useless_flags(Project.read(staged).answers(), request)
+            project = Project.read(staged)
+            report.describe(project.answers())
+            _refuse_useless_flags(report.answers, request)
             step.detail = f"{sum(file.is_file() for file in staged.rglob('*'))} files"
-        project = Project.read(staged)
         destination = destination or _checked(Path.cwd() / project.name)
         report.path = destination
-        report.describe(project.answers())
         if request.dry_run:
             report.files = sorted(str(file.relative_to(staged)) for file in staged.rglob("*") if file.is_file())
             return report
@@ -158,12 +158,12 @@ def _render(staged: Path, request: Request) -> None:
             raise KernelNewError(f"the template cannot be rendered: {error}") from error
 
 
-def _refuse_useless_flags(recorded: dict[str, Any], request: Request) -> None:
+def _refuse_useless_flags(answers: dict[str, Any], request: Request) -> None:
     """Raise `UsageError` for an option whose question is not asked with these answers."""
     for name in sorted(request.flags):
-        if name not in recorded:
+        if name not in answers:
             flag = questions.asked()[name].flag
-            raise UsageError(f"{flag} does not apply to {recorded['backend']}", "Leave it out.")
+            raise UsageError(f"{flag} does not apply to {answers['backend']}", "Leave it out.")
 
 
 def _refusal(error: ValueError) -> UsageError:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel_new import git, process, releases, updating, verify
+from kernel_new import git, process, ptx, releases, updating, verify
 from kernel_new.errors import CommandError, KernelNewError, UsageError
 from kernel_new.project import ANSWERS, Project
 from kernel_new.releases import Releases
@@ -216,9 +216,9 @@ def _describe(result: Result) -> None:
     result.changed = _status(path)
     result.conflicts = _unmerged(path)
     result.status = "conflicts" if result.conflicts else "updated"
-    script = path / "kernels/build_ptx.py"
+    script = path / ptx.SCRIPT
     if script.is_file() and process.run([sys.executable, str(script), "--check"], cwd=path).code:
-        result.rebuild = [f"{Path(sys.executable).name} kernels/build_ptx.py"]
+        result.rebuild = [f"{Path(sys.executable).name} {ptx.SCRIPT}"]
 
 
 def _status(path: Path) -> list[str]:

@@ -33,10 +33,11 @@ def target(path: Path, progress: cargo.Progress | None = None) -> bool:
         if destination.exists() or cargo.target_directory(path) != destination.resolve():
             return False
         cache = user_cache_path("kernel-new") / "dependencies"
-        shared = cache / _key(path)
+        files = _package(path)
+        shared = cache / _key(path, files)
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{shared}.lock"):
-            _write_package(path, shared)
+            _write(files, shared)
             cargo.build(shared, progress)
             own = shutil.ignore_patterns(f"*{PACKAGE}*", f"*{PACKAGE.replace('-', '_')}*")
             try:
@@ -51,11 +52,15 @@ def target(path: Path, progress: cargo.Progress | None = None) -> bool:
     return False
 
 
-def _key(path: Path) -> str:
+def _package(path: Path) -> dict[str, str]:
+    """The files of a package that depends on what the one in `path` depends on, and has no code."""
+    return {"Cargo.toml": _manifest(path), "Cargo.lock": _lock(path), "src/lib.rs": ""}
+
+
+def _key(path: Path, files: dict[str, str]) -> str:
     """A name for what the compiled dependencies depend on: the compiler, the lock and the profile."""
     compiler = process.run(["rustc", "-vV"], cwd=path).stdout
-    manifest, lock = _manifest(path), _lock(path)
-    return hashlib.sha256("\0".join([compiler, manifest, lock]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join([compiler, *files.values()]).encode()).hexdigest()[:16]
 
 
 def _manifest(path: Path) -> str:
@@ -77,9 +82,8 @@ def _lock(path: Path) -> str:
     return tomlkit.dumps({"version": lock["version"], "package": packages})
 
 
-def _write_package(path: Path, shared: Path) -> None:
+def _write(files: dict[str, str], shared: Path) -> None:
     (shared / "src").mkdir(parents=True, exist_ok=True)
-    files = {"Cargo.toml": _manifest(path), "Cargo.lock": _lock(path), "src/lib.rs": ""}
     for name, text in files.items():
         file = shared / name
         if not file.is_file() or file.read_text(encoding="utf-8") != text:
