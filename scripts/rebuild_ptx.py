@@ -1,4 +1,6 @@
-"""Rebuild templates/ptx/ after device code has changed: `python scripts/rebuild_ptx.py [--compiler nvptx] [--check]`.
+"""Rebuild templates/ptx/ after device code has changed: `python scripts/rebuild_ptx.py`.
+
+    [--kernel relu] [--compiler nvptx] [--check]
 
 Renders a repository for each starter kernel and device compiler, and lets its own kernels/build_ptx.py compile it
 for every target. With --check it writes nothing and exits with 1 where a file would change.
@@ -17,6 +19,7 @@ from kernel_new.create import Request, create
 from kernel_new.report import Level, Quiet
 
 ROOT = Path(__file__).resolve().parent.parent
+PTX = ROOT / "templates/ptx"
 VALIDATORS = (ROOT / "templates/validators.jinja").read_text(encoding="utf-8")
 
 
@@ -39,45 +42,75 @@ def name(built: Path, lowest: str) -> str:
     return suffix[0] if suffix else f"sm_{lowest.replace('.', '')}"
 
 
-def write_placeholders(directory: Path) -> None:
-    """Let a repository be rendered before its PTX exists."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for capability in capabilities("targets") + capabilities("specific"):
-        file = directory / f"sm_{capability.replace('.', '')}.ptx"
-        if not file.exists():
-            file.write_text("// not built yet\n", encoding="utf-8")
+def neutral(ptx: str) -> str:
+    """PTX without the lines that name its target and the version of PTX that the compiler writes for it."""
+    return re.sub(r"^(// target: |\.version |\.target ).*$", r"\1", ptx, flags=re.MULTILINE)
+
+
+def build(kernel: str, compiler: str) -> dict[str, str]:
+    """The PTX for every target, by the build_ptx.py of an emitted repository."""
+    found = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        answers = {"backend": "rust-cuda", "kernel": kernel, "device_compiler": compiler, "cuda_capabilities": ["8.0"]}
+        request = Request(Path(temporary, "ptx-source"), answers, defaults=True, git=False, level=Level.NONE)
+        made = create(request, Quiet()).path
+        description = made / "build.toml"
+        template = description.read_text(encoding="utf-8")
+        for chosen in choices():
+            description.write_text(template.replace('["8.0+PTX"]', json.dumps(chosen)), encoding="utf-8")
+            subprocess.run([sys.executable, "kernels/build_ptx.py"], cwd=made, check=True)
+            for built in (made / "kernels-ptx").glob("*.ptx"):
+                found[name(built, chosen[0])] = built.read_text(encoding="utf-8")
+    return found
+
+
+def files(kernel: str, built: dict[str, str]) -> dict[str, str]:
+    """What the template holds of them: that for sm_80, and each that differs in more than the target."""
+    base = built["sm_80"]
+    others = {f"{kernel}.{target}.ptx": ptx for target, ptx in built.items() if neutral(ptx) != neutral(base)}
+    return {f"{kernel}.ptx": base, **others}
+
+
+def check_versions(built: dict[str, str]) -> None:
+    """The versions of PTX must be those of the table in ptx.jinja."""
+    table = dict(re.findall(r'"(sm_\w+)": "([\d.]+)"', (PTX / "ptx.jinja").read_text(encoding="utf-8")))
+    for target, ptx in built.items():
+        version = re.search(r"^\.version (.*)$", ptx, re.MULTILINE)
+        if neutral(ptx) == neutral(built["sm_80"]) and (not version or version[1] != table[target]):
+            sys.exit(f"templates/ptx/ptx.jinja: the version for {target} is {version and version[1]}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    compilers = [choice.value for choice in questions.asked()["device_compiler"].choices]
-    parser.add_argument("--compiler", choices=compilers, action="append")
+    for question in ("kernel", "device_compiler"):
+        choices = [choice.value for choice in questions.asked()[question].choices]
+        parser.add_argument(f"--{question.split('_')[-1]}", choices=choices, action="append", default=[])
     arguments = parser.parse_args()
-    check = arguments.check
     changed = []
-    for kernel in questions.asked()["kernel"].choices:
-        for compiler in arguments.compiler or compilers:
-            directory = ROOT / "templates/ptx" / compiler / kernel.value
-            write_placeholders(directory)
-            with tempfile.TemporaryDirectory() as temporary:
-                answers = {"backend": "rust-cuda", "kernel": kernel.value, "device_compiler": compiler}
-                request = Request(Path(temporary, "ptx-source"), answers, defaults=True, git=False, level=Level.NONE)
-                made = create(request, Quiet()).path
-                build = made / "build.toml"
-                template = build.read_text(encoding="utf-8")
-                for chosen in choices():
-                    build.write_text(template.replace('["8.0+PTX"]', json.dumps(chosen)), encoding="utf-8")
-                    subprocess.run([sys.executable, "kernels/build_ptx.py"], cwd=made, check=True)
-                    for built in (made / "kernels-ptx").glob("*.ptx"):
-                        committed = directory / f"{name(built, chosen[0])}.ptx"
-                        if committed.read_bytes() != built.read_bytes():
-                            changed.append(committed)
-                            if not check:
-                                committed.write_bytes(built.read_bytes())
+    for kernel in arguments.kernel or [choice.value for choice in questions.asked()["kernel"].choices]:
+        for compiler in arguments.compiler or [choice.value for choice in questions.asked()["device_compiler"].choices]:
+            directory = PTX / compiler
+            base = directory / f"{kernel}.ptx"
+            if not base.exists():
+                base.write_text("// Lets a repository be rendered before its PTX exists.\n", encoding="utf-8")
+            built = build(kernel, compiler)
+            check_versions(built)
+            wanted = files(kernel, built)
+            for file in directory.glob(f"{kernel}.*ptx"):
+                if file.name not in wanted:
+                    changed.append(file)
+                    if not arguments.check:
+                        file.unlink()
+            for file, text in wanted.items():
+                path = directory / file
+                if not path.exists() or path.read_text(encoding="utf-8") != text:
+                    changed.append(path)
+                    if not arguments.check:
+                        path.write_text(text, encoding="utf-8")
     for file in changed:
-        print(f"{'differs' if check else 'rebuilt'}: {file.relative_to(ROOT)}")
-    return 1 if check and changed else 0
+        print(f"{'differs' if arguments.check else 'rebuilt'}: {file.relative_to(ROOT)}")
+    return 1 if arguments.check and changed else 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,6 +81,12 @@ def _device_compiler(request: pytest.FixtureRequest) -> Iterator[None]:
     values = parameters.params.values() if parameters else ()
     with compilers_of(next((value for value in values if isinstance(value, dict)), {})):
         yield
+
+
+def ops(repository: Path) -> list[str]:
+    """What the library of a repository exports, as Python calls it."""
+    text = (repository / "src/lib.rs").read_text(encoding="utf-8")
+    return re.findall(r"^tvm_ffi::tvm_ffi_dll_export_typed_func!\((\w+),", text, re.MULTILINE)
 
 
 def combination_id(combination: dict[str, str]) -> str:

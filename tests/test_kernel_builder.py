@@ -4,7 +4,9 @@ KERNEL_BUILDER names its program, where that is not on PATH. KERNEL_BUILDER_CHEC
 over a repository (source set, CMake, check-builds, check-abi, import) and prints OK as its last line.
 """
 
+import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -25,7 +27,10 @@ def test_kernel_builder_takes_the_configuration(combination: dict[str, str], tmp
     for command in (["check-config"], ["create-pyproject", "--unique-id", "test"], ["fill-card"]):
         finished = process.run([str(BUILDER), *command, str(made)])
         assert finished.code == 0, finished.stdout + finished.stderr
-    assert "kernel.relu" in finished.stdout
+    package = (made / "tvm-ffi-ext/demo_kernel/__init__.py").read_text()
+    (functions,) = re.findall(r"^__all__ = (\[.+\])$", package, re.MULTILINE)
+    for function in json.loads(functions):
+        assert f"kernel.{function}" in finished.stdout
 
 
 @everywhere

@@ -201,7 +201,7 @@ def test_changed_device_code_is_named_for_rebuilding(template: Template, tmp_pat
     checkout = tmp_path / "template"
     git(template.checkout, "clone", "--quiet", str(template.checkout), str(checkout))
     path = template.emit(tmp_path / "demo-kernel", NEXT, backend="rust-cuda")
-    replace(checkout / "templates/starters/relu/device-nvptx.rs", "//! relu:", "//! The relu:")
+    replace(checkout / "templates/starters/relu/nvptx/relu.rs", "//! relu:", "//! The relu:")
     for file, text in (("pyproject.toml", f'version = "{NEXT[1:]}"'), ("copier.yml", f"default: {NEXT}")):
         replace(checkout / file, text, text.replace("99.0.0", "99.1.0"))
     commit(checkout)

@@ -7,7 +7,7 @@
 #![no_std]
 #![feature(f16)]
 
-«% for name in ["elementwise", "float", op] | sort %»
+«% for name in device_modules | sort %»
 pub mod «name»;
 «% endfor %»
 «% else %»
@@ -20,7 +20,7 @@ pub mod «name»;
 #![no_std]
 #![feature(abi_ptx, asm_experimental_arch, f16, stdarch_nvptx)]
 
-«% for name in ["elementwise", "float", "ptx", op] | sort %»
+«% for name in device_modules | sort %»
 pub mod «name»;
 «% endfor %»
 

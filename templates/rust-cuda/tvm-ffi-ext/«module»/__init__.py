@@ -1,8 +1,9 @@
+«% from "templates/starters/" ~ kernel ~ "/starter.jinja" import functions %»
 """The functions of this kernel."""
 
 # Loads libtvm_ffi, which the kernel's library needs: it comes before everything else.
 import tvm_ffi  # noqa: F401
 
-from .«op» import «op»
+from .«op» import «functions | join(", ")»
 
-__all__ = ["«op»"]
+__all__ = «functions | to_json»

@@ -1,1 +1,0 @@
-«% include "templates/device/" ~ device_compiler ~ "/elementwise.rs" %»

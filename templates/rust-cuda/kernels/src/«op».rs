@@ -1,1 +1,0 @@
-«% include "templates/starters/" ~ kernel ~ "/device-" ~ device_compiler ~ ".rs" %»

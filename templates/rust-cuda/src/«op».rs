@@ -1,1 +1,0 @@
-«% include "templates/starters/" ~ kernel ~ "/cuda.rs" %»
