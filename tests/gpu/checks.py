@@ -1,4 +1,4 @@
-"""What must hold for the relu of an emitted rust-cuda repository on a GPU; `prove_gpu.py` runs these."""
+"""What must hold for the op of an emitted rust-cuda repository on a GPU; `prove_gpu.py` runs these."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from starters import FLOATS, starter
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 Check = Callable[[list[ModuleType]], Any]
 CHECKS: dict[str, Check] = {}
 CHILD_CHECKS: dict[str, Check] = {}
@@ -54,18 +54,26 @@ def raises(kind: type[Exception], *words: str) -> Iterator[None]:
     raise AssertionError(f"no {kind.__name__} with {words}")
 
 
+def relus(modules: list[ModuleType]) -> list[ModuleType]:
+    """Those with relu, of which every bit is known."""
+    if found := [kernel for kernel in modules if hasattr(kernel, "relu")]:
+        return found
+    raise SkipCheck("for relu")
+
+
 @check
 def values(modules: list[ModuleType]) -> None:
     for kernel in modules:
-        for dtype in DTYPES:
-            for shape in [(), (1,), (7,), (4, 5), (3, 1, 257), (1 << 20,), (1000, 1003)]:
-                same(kernel, torch.randn(shape, device="cuda").to(dtype))
+        op = starter(kernel)
+        for dtype in op.dtypes:
+            for count in [1, 7, 20, 771, 1 << 16, 1_003_000]:
+                op.check(kernel, count, dtype)
 
 
 @check
 def every_16_bit_value(modules: list[ModuleType]) -> None:
     bits = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32, device="cuda").to(torch.int16)
-    for kernel in modules:
+    for kernel in relus(modules):
         same(kernel, bits.view(torch.float16))
         same(kernel, bits.view(torch.bfloat16))
 
@@ -73,8 +81,8 @@ def every_16_bit_value(modules: list[ModuleType]) -> None:
 @check
 def special_values(modules: list[ModuleType]) -> None:
     inf, nan = float("inf"), float("nan")
-    for kernel in modules:
-        for dtype in DTYPES:
+    for kernel in relus(modules):
+        for dtype in FLOATS:
             tiny = torch.finfo(dtype).smallest_normal / 4  # subnormal
             row = [inf, -inf, nan, -nan, 0.0, -0.0, tiny, -tiny, torch.finfo(dtype).max]
             same(kernel, torch.tensor(row * 100, device="cuda", dtype=dtype))
@@ -82,8 +90,8 @@ def special_values(modules: list[ModuleType]) -> None:
 
 @check
 def empty(modules: list[ModuleType]) -> None:
-    for kernel in modules:
-        for dtype in DTYPES:
+    for kernel in relus(modules):
+        for dtype in FLOATS:
             for shape in [(0,), (3, 0, 2)]:
                 same(kernel, torch.empty(shape, device="cuda", dtype=dtype))
 
@@ -92,8 +100,8 @@ def empty(modules: list[ModuleType]) -> None:
 def odd_sizes_and_misaligned(modules: list[ModuleType]) -> None:
     """Slices that begin at any element, of any size, in place too; what lies around them is left alone."""
     base = torch.randn(5000, device="cuda")
-    for kernel in modules:
-        for dtype in DTYPES:
+    for kernel in relus(modules):
+        for dtype in FLOATS:
             for start in range(9):
                 for size in [1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 255, 257, 4099]:
                     x = base.to(dtype)[start : start + size]
@@ -110,60 +118,65 @@ def odd_sizes_and_misaligned(modules: list[ModuleType]) -> None:
 
 
 @check
-def more_than_2_to_the_32_elements(modules: list[ModuleType]) -> str:
-    count = (1 << 32) + 13
-    if torch.cuda.mem_get_info()[0] < 5 * count:
-        raise SkipCheck(f"needs {5 * count >> 30} GiB of free GPU memory")
+def more_than_2_to_the_32_elements(modules: list[ModuleType]) -> None:
+    if torch.cuda.mem_get_info()[0] < 40 << 30:
+        raise SkipCheck("needs 40 GiB of free GPU memory")
     for kernel in modules:
-        for shift in (0, 1):  # 1: not aligned alike, so one element at a time
-            x = torch.full((count,), -1.0, device="cuda", dtype=torch.float16)
-            out = torch.full((count + 1,), 9.0, device="cuda", dtype=torch.float16)[shift:][:count]
-            x[-1], x[1 << 32], x[(1 << 31) + 3], x[0] = 4.0, 3.0, 2.0, 1.0
-            kernel.relu(x, out)
-            assert int(torch.count_nonzero(out)) == 4
-            assert [float(out[i]) for i in (-1, 1 << 32, (1 << 31) + 3, 0)] == [4.0, 3.0, 2.0, 1.0]
-            del x, out
-    torch.cuda.empty_cache()
-    return f"{count} float16 elements"
+        op = starter(kernel)
+        inputs = op.huge()
+        count = len(inputs[0])
+        assert inputs[0].numel() > 1 << 32
+        out = torch.full_like(inputs[0], 9.0)
+        op.call(kernel, inputs, out)
+        assert torch.equal(out[:8], out[-8:])
+        op.compare([tensor[:8] if len(tensor) == count else tensor for tensor in inputs], out[:8])
+        for i in range(8, count - 8, 1 << 22):
+            assert not (out[i : i + (1 << 22)] == 9).any(), "not written"
+        del inputs, out
+        torch.cuda.empty_cache()
 
 
 @check
 def side_streams(modules: list[ModuleType]) -> None:
     """Runs on the caller's stream, after what is there, and waits for nothing."""
     for kernel in modules:
-        x, out = (torch.full((1 << 20,), -1.0, device="cuda") for _ in range(2))
-        kernel.relu(x, out)
-        same(kernel, torch.randn(1000, device="cuda"))  # torch, too, loads its kernels at their first use
+        op = starter(kernel)
+        dtype = op.dtypes[-1]
+        inputs = op.inputs(1 << 18, dtype, "cuda")
+        late, out = inputs[0].clone(), torch.empty_like(inputs[0])
+        op.check(kernel, 1000, dtype)  # torch, too, loads its kernels at their first use
+        op.call(kernel, inputs, out)
+        inputs[0].zero_()
         torch.cuda.synchronize()
         streams = [torch.cuda.Stream() for _ in range(2)]
         with torch.cuda.stream(streams[0]):
             torch.cuda._sleep(500_000_000)
-            x.fill_(5.0)
+            inputs[0].copy_(late)
             began = time.perf_counter()
-            kernel.relu(x, out)
+            op.call(kernel, inputs, out)
             assert time.perf_counter() - began < 0.05, "the call waited"
             assert not streams[0].query(), "the stream is already empty"
         with torch.cuda.stream(streams[1]):
-            same(kernel, torch.randn(1000, device="cuda"))
+            op.check(kernel, 1000, dtype)
         assert not streams[0].query(), "another stream waited for this one"
         streams[0].synchronize()
-        assert (out == 5).all()
+        op.compare(inputs, out)
 
 
 @check
 def graph_capture_and_replay(modules: list[ModuleType]) -> None:
     for kernel in modules:
-        x = torch.randn(100_003, device="cuda")
-        out = torch.empty_like(x)
+        op = starter(kernel)
+        inputs = op.inputs(100_003, op.dtypes[-1], "cuda")
+        out = torch.empty_like(inputs[0])
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            kernel.relu(x, out)
-            kernel.relu(out, out)
+            op.call(kernel, inputs, out)
         for _ in range(3):
-            x.normal_()
+            inputs[0].normal_()
             out.fill_(-3.0)
             graph.replay()
-            assert torch.equal(out, torch.relu(x))
+            op.compare(inputs, out)
 
 
 @in_child
@@ -173,33 +186,34 @@ def first_call_inside_a_capture(modules: list[ModuleType]) -> None:
 
 @in_child
 def first_call_from_8_threads(modules: list[ModuleType]) -> None:
-    tensors = [torch.randn(1000 + i, device="cuda") for i in range(8)]
     together = threading.Barrier(8)
     failures: list[str] = []
 
-    def call(x: torch.Tensor) -> None:
+    def call(count: int) -> None:
         together.wait()
         try:
             for kernel in modules:
-                same(kernel, x)
+                starter(kernel).check(kernel, count, torch.float16)
         except Exception:
             failures.append(traceback.format_exc())
 
-    threads = [threading.Thread(target=call, args=(x,)) for x in tensors]
+    run_together([threading.Thread(target=call, args=(1000 + i,)) for i in range(8)])
+    assert not failures, failures[0]
+
+
+def run_together(threads: list[threading.Thread]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not failures, failures[0]
 
 
 @check
 def several_kernels_in_one_process(modules: list[ModuleType]) -> str:
     if len(modules) < 2:
         raise SkipCheck("give two repositories")
-    x = torch.randn(12345, device="cuda")
     for kernel in modules * 3:
-        same(kernel, x)
+        starter(kernel).check(kernel, 12345, torch.float16)
     return f"{len(modules)} kernels"
 
 
@@ -211,19 +225,13 @@ def two_devices(modules: list[ModuleType]) -> str:
     with torch.cuda.device(0):
         for kernel in modules:
             for device in ("cuda:1", "cuda:0", "cuda:1"):
-                same(kernel, torch.randn(10_001, device=device))
+                starter(kernel).check(kernel, 10_001, torch.float16, device)
                 assert torch.cuda.current_device() == 0
+            inputs = starter(kernel).inputs(100, torch.float16, "cuda:0")
             with raises(ValueError, "out", "cuda:0", "cuda:1"):
-                kernel.relu(torch.ones(3, device="cuda:0"), torch.ones(3, device="cuda:1"))
-    threads = [
-        threading.Thread(target=same, args=(kernel, torch.randn(999, device=f"cuda:{i % 2}")))
-        for kernel in modules
-        for i in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+                starter(kernel).call(kernel, inputs, inputs[0].to("cuda:1"))
+    checks = [(starter(kernel), (kernel, 999, torch.float16, f"cuda:{i % 2}")) for kernel in modules for i in range(8)]
+    run_together([threading.Thread(target=op.check, args=arguments) for op, arguments in checks])
     return f"{torch.cuda.device_count()} GPUs"
 
 
@@ -231,9 +239,9 @@ def two_devices(modules: list[ModuleType]) -> str:
 def small_calls(modules: list[ModuleType]) -> None:
     """What runs under compute-sanitizer."""
     for kernel in modules:
-        for dtype in DTYPES:
-            for start, size in [(0, 1), (0, 4096), (1, 4099), (3, 1021)]:
-                x = torch.zeros(start + size, device="cuda", dtype=dtype)[start:]
-                kernel.relu(x, x)
-                kernel.relu(x, torch.zeros(size, device="cuda", dtype=dtype))
+        op = starter(kernel)
+        for dtype in op.dtypes:
+            for count in [1, 1021, 4099]:
+                inputs = op.inputs(count, dtype, "cuda")
+                op.call(kernel, inputs, torch.empty_like(inputs[0]))
     torch.cuda.synchronize()

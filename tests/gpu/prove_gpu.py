@@ -27,7 +27,6 @@ from typing import Any
 
 import kernels
 import refusals  # noqa: F401  (adds its checks)
-import speed  # noqa: F401  (the same)
 import torch
 from checks import CHECKS, CHILD_CHECKS, SkipCheck
 

@@ -1,4 +1,4 @@
-"""What the relu of an emitted rust-cuda repository must refuse, with which words; `prove_gpu.py` runs these checks."""
+"""What the op of an emitted rust-cuda repository must refuse, with which words; `prove_gpu.py` runs these checks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 import tvm_ffi
-from checks import SkipCheck, check, in_child, raises, same
+from checks import SkipCheck, check, in_child, raises, relus, same
 
 
 @check
 def wrong_arguments(modules: list[ModuleType]) -> None:
     x = torch.ones(4, 6, device="cuda")
-    for kernel in modules:
+    for kernel in relus(modules):
         relu = kernel.relu
         with raises(ValueError, "x", "cuda", "cpu"):
             relu(x.cpu(), x.cpu())
@@ -58,7 +58,7 @@ def broken(module: ModuleType, *changes: bytes) -> Any:
 @check
 def ptx_that_does_not_fit(modules: list[ModuleType]) -> None:
     x = torch.ones(4, device="cuda")
-    for kernel in modules:
+    for kernel in relus(modules):
         if library(kernel).read_bytes().count(b"\n.target ") > 1:
             raise SkipCheck(f"{kernel.__name__} has PTX for several targets")
         with raises(RuntimeError, "driver (CUDA ", "too old", "PTX 9.9", "newer driver"):
@@ -78,13 +78,14 @@ def ptx_that_does_not_fit(modules: list[ModuleType]) -> None:
 @check
 def the_most_specific_ptx_is_loaded(modules: list[ModuleType]) -> None:
     """Where there is PTX for this very architecture it is loaded, whatever the base PTX is; without either, neither."""
-    x = torch.ones(4, device="cuda")
     major, minor = torch.cuda.get_device_capability()
     specific = f".target sm_{major}{minor}a\n".encode()
     absent = specific.replace(b"_%d" % major, b"_" + b"1" * len(str(major)))
-    for kernel in modules:
-        if specific not in library(kernel).read_bytes():
-            raise SkipCheck(f"{kernel.__name__} has no PTX for sm_{major}{minor}a")
+    found = [kernel for kernel in relus(modules) if specific in library(kernel).read_bytes()]
+    if not found:
+        raise SkipCheck(f"no relu has PTX for sm_{major}{minor}a")
+    x = torch.ones(4, device="cuda")
+    for kernel in found:
         broken(kernel, b".target sm_80\n.add", b".target sm_99\n.add").relu(x, x)
         with raises(RuntimeError, "cuda:0 has compute capability", "build_ptx.py"):
             code = broken(kernel, b".target sm_80\n.add", b".target sm_99\n.add", specific, absent)
@@ -94,7 +95,7 @@ def the_most_specific_ptx_is_loaded(modules: list[ModuleType]) -> None:
 @in_child
 def no_device(modules: list[ModuleType]) -> None:
     """Needs CUDA_VISIBLE_DEVICES to be empty, and a tensor that only says that it is on a GPU."""
-    for kernel in modules:
+    for kernel in relus(modules):
         pretender = Pretender()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(pretender))  # It must outlive the tensor.
         x = tvm_ffi.from_dlpack(pretender)

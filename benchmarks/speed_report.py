@@ -1,0 +1,105 @@
+"""The reports of speed.py as a page and a plot.
+
+    python benchmarks/speed_report.py REPORT.json... --page FILE.md [--plot FILE.png]
+
+Needs matplotlib.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+
+OPS = ["relu", "rms_norm", "flash_attn2"]
+
+
+def candidates(rows: list[dict[str, Any]]) -> list[str]:
+    """Ours first, then the others, as far as they occur."""
+    ours = list(dict.fromkeys(name for row in rows for name in row["ours"]))
+    return ours + [name for name in dict.fromkeys(n for row in rows for n in row["speed"]) if name not in ours]
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Speeds of all candidates at each size, and how ours compare with torch and with a copy."""
+    names = candidates(rows)
+    ours = [name for name in names if name in rows[0]["ours"]]
+    against = [name for name in ("copy",) if name in names]
+    reference = rows[0]["reference"]
+    heads = [f"{name} / {other}" for name in ours for other in [reference, *against]]
+    lines = [f"| size | dtype | {' | '.join(names)} | {' | '.join(heads)} |"]
+    lines.append("| --- | --- |" + " ---: |" * (len(names) + len(heads)))
+    for row in rows:
+        speed = row["speed"]
+        figures = [f"{speed[name]:.3g}" if name in speed else "" for name in names]
+        ratios = [
+            f"{speed[name] / speed[other]:.2f}" if other in speed else ""
+            for name in ours
+            for other in [reference, *against]
+        ]
+        lines.append(f"| {row['size']} | {row['dtype']} | {' | '.join(figures)} | {' | '.join(ratios)} |")
+    return lines
+
+
+def page(report: dict[str, Any]) -> list[str]:
+    machine = report["machine"]
+    where = machine["device"] + (f", {machine['threads']} threads" if machine["threads"] else "")
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "apache-tvm-ffi", "kernels"))
+    lines = [f"## {where}", "", f"{machine['date']}; {versions}."]
+    if report["peaks"]:
+        lines += ["", "Peak: " + "; ".join(f"{value:.3g} ({name})" for name, value in report["peaks"].items()) + "."]
+    for op in OPS:
+        if rows := [row for row in report["rows"] if row["op"] == op]:
+            sizes = " (batch, heads, sequence, dim)" if op == "flash_attn2" else ""
+            lines += ["", f"### {op}, {rows[0]['unit']}{sizes}", "", *table(rows)]
+    lines += ["", "### One call from Python with a row of 4096, microseconds", "", "| op | | |", "| --- | --- | ---: |"]
+    for row in report["calls"]:
+        lines += [f"| {row['op']} | {name} | {value:.2f} |" for name, value in row["microseconds"].items()]
+    return [*lines, ""]
+
+
+def plot(report: dict[str, Any], file: Path) -> None:
+    """One picture for each op: speed by size, in the dtype that was measured first."""
+    found = [op for op in OPS if any(row["op"] == op for row in report["rows"])]
+    figure, all_axes = plt.subplots(1, len(found), figsize=(6 * len(found), 4.8), squeeze=False, layout="constrained")
+    for axes, op in zip(all_axes[0], found, strict=True):
+        rows = [row for row in report["rows"] if row["op"] == op]
+        rows = [row for row in rows if row["dtype"] == rows[0]["dtype"]]
+        for name in candidates(rows):
+            style = "o-" if name in rows[0]["ours"] else "s--"
+            places = [i for i, row in enumerate(rows) if name in row["speed"]]
+            axes.plot(places, [rows[i]["speed"][name] for i in places], style, label=name, linewidth=1.5, markersize=4)
+        axes.set_xticks(range(len(rows)), [row["size"] for row in rows], rotation=35, ha="right", fontsize=8)
+        axes.set_title(f"{op}, {rows[0]['dtype']}")
+        axes.set_ylabel(rows[0]["unit"])
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    figure.suptitle(report["machine"]["device"], fontsize=10)
+    figure.savefig(file, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reports", nargs="+", type=Path)
+    parser.add_argument("--page", type=Path, required=True)
+    parser.add_argument("--plot", type=Path, help="of the first report")
+    options = parser.parse_args()
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in options.reports]
+    lines = [
+        "# Speed of the starters",
+        "",
+        "By `benchmarks/speed.py`: results are checked against float64 first; each figure is",
+    ]
+    lines += ["the median of rounds in which all candidates take turns in one process.", ""]
+    if options.plot:
+        plot(reports[0], options.plot)
+        lines += [f"![Speed by size]({options.plot.name})", ""]
+    for report in reports:
+        lines += page(report)
+    options.page.write_text("\n".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
