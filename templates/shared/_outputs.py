@@ -3,18 +3,29 @@
 import sys
 
 
-def empty_like(x):
-    """A new tensor of the shape, dtype and device of ``x``, with undefined values.
+def empty(like, shape=None, dtype=None, name="out"):
+    """A new contiguous tensor on the device of ``like``, with undefined values.
+
+    Args:
+        like: A torch tensor or a numpy array.
+        shape: Its shape; that of ``like`` by default.
+        dtype: Name of its dtype, as in "float32"; that of ``like`` by default.
+        name: What errors call it.
 
     Raises:
-        TypeError: ``x`` is neither a torch tensor nor a numpy array.
+        TypeError: ``like`` is neither a torch tensor nor a numpy array.
     """
-    for framework, tensor in (("torch", "Tensor"), ("numpy", "ndarray")):
-        # A tensor of a framework that was never imported cannot be here.
-        module = sys.modules.get(framework)
-        if module is not None and isinstance(x, getattr(module, tensor)):
-            return module.empty_like(x)
-    kind = type(x).__name__
+    # A tensor of a framework that was never imported cannot be here.
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(like, torch.Tensor):
+        dtype = like.dtype if dtype is None else getattr(torch, dtype)
+        shape = like.shape if shape is None else shape
+        return torch.empty(shape, dtype=dtype, device=like.device)
+    if numpy is not None and isinstance(like, numpy.ndarray):
+        shape = like.shape if shape is None else shape
+        return numpy.empty(shape, dtype=like.dtype if dtype is None else dtype)
+    kind = type(like).__name__
     raise TypeError(
-        f"out: needed for x of type {kind}; new outputs are torch or numpy only"
+        f"{name}: needed for tensors of type {kind}; "
+        "new outputs are torch or numpy only"
     )

@@ -30,15 +30,25 @@ impl<'a> Argument<'a> {
 
     /// The element type, or `TypeError` where no kernel takes it.
     pub fn dtype(&self) -> Result<DType> {
+        self.dtype_among(&[DType::F32, DType::F16, DType::BF16])
+    }
+
+    /// The element type, or `TypeError` where it is none of `accepted`.
+    pub fn dtype_among(&self, accepted: &[DType]) -> Result<DType> {
         let DLDataType { code, bits, lanes } = self.tensor.dtype();
-        match (code, bits, lanes) {
-            (code, 32, 1) if code == DLDataTypeCode::kDLFloat as u8 => Ok(DType::F32),
-            (code, 16, 1) if code == DLDataTypeCode::kDLFloat as u8 => Ok(DType::F16),
-            (code, 16, 1) if code == DLDataTypeCode::kDLBfloat as u8 => Ok(DType::BF16),
-            _ => bail!(
+        let dtype = match (code, bits, lanes) {
+            (code, 32, 1) if code == DLDataTypeCode::kDLFloat as u8 => Some(DType::F32),
+            (code, 16, 1) if code == DLDataTypeCode::kDLFloat as u8 => Some(DType::F16),
+            (code, 16, 1) if code == DLDataTypeCode::kDLBfloat as u8 => Some(DType::BF16),
+            _ => None,
+        };
+        match dtype.filter(|dtype| accepted.contains(dtype)) {
+            Some(dtype) => Ok(dtype),
+            None => bail!(
                 TYPE_ERROR,
-                "{}: expected float32, float16 or bfloat16, got {}",
+                "{}: expected {}, got {}",
                 self.name,
+                either(accepted),
                 DLDataTypeExt::to_string(&self.tensor.dtype()).as_str()
             ),
         }
@@ -95,6 +105,12 @@ impl<'a> Argument<'a> {
             other.tensor.shape(),
             self.tensor.shape()
         );
+        self.same_dtype(other)?;
+        self.same_device(other)
+    }
+
+    /// `TypeError` unless the dtype is that of `other`.
+    pub fn same_dtype(&self, other: &Argument) -> Result<()> {
         ensure!(
             self.tensor.dtype() == other.tensor.dtype(),
             TYPE_ERROR,
@@ -104,6 +120,11 @@ impl<'a> Argument<'a> {
             DLDataTypeExt::to_string(&other.tensor.dtype()).as_str(),
             DLDataTypeExt::to_string(&self.tensor.dtype()).as_str()
         );
+        Ok(())
+    }
+
+    /// `ValueError` unless the device is that of `other`.
+    pub fn same_device(&self, other: &Argument) -> Result<()> {
         let (ours, theirs) = (self.tensor.device(), other.tensor.device());
         ensure!(
             ours == theirs,
@@ -115,6 +136,94 @@ impl<'a> Argument<'a> {
             theirs.device_id,
             device_name(ours.device_type),
             ours.device_id
+        );
+        Ok(())
+    }
+
+    /// The sizes of `N` dimensions, whose names are in `names`, or `ValueError` where there are more or fewer.
+    pub fn dimensions<const N: usize>(&self, names: &str) -> Result<[usize; N]> {
+        let shape = self.tensor.shape();
+        ensure!(
+            shape.len() == N,
+            VALUE_ERROR,
+            "{}: expected {N} dimensions ({names}), got shape {shape:?}",
+            self.name
+        );
+        Ok(std::array::from_fn(|dimension| shape[dimension] as usize))
+    }
+
+    /// `ValueError` unless the shape is this one, which comes from what `reason` names.
+    pub fn shaped(&self, shape: &[usize], reason: &str) -> Result<()> {
+        ensure!(
+            self.tensor
+                .shape()
+                .iter()
+                .map(|size| *size as usize)
+                .eq(shape.iter().copied()),
+            VALUE_ERROR,
+            "{}: expected shape {shape:?}, by {reason}, got {:?}",
+            self.name,
+            self.tensor.shape()
+        );
+        Ok(())
+    }
+
+    /// Elements from one index of each of `N` dimensions to the next.
+    pub fn strides<const N: usize>(&self) -> [isize; N] {
+        // SAFETY: the caller of the op keeps its `DLTensor` alive during the call.
+        if unsafe { (*self.tensor.as_raw()).strides.is_null() } {
+            let sizes = self.tensor.shape();
+            return std::array::from_fn(|dimension| {
+                sizes[dimension + 1..].iter().product::<i64>() as isize
+            });
+        }
+        std::array::from_fn(|dimension| self.tensor.strides()[dimension] as isize)
+    }
+
+    /// `ValueError` unless the elements of the last of four dimensions lie without gaps and the other strides and the
+    /// address are multiples of `alignment` bytes.
+    pub fn rows_contiguous(&self, alignment: usize) -> Result<()> {
+        if self.tensor.numel() == 0 {
+            return Ok(());
+        }
+        let strides = self.strides::<4>();
+        ensure!(
+            strides[3] == 1 || self.tensor.shape()[3] == 1,
+            VALUE_ERROR,
+            "{}: its last dimension must be contiguous, got shape {:?} with strides {strides:?}; pass \
+             {}.contiguous() (torch) or numpy.ascontiguousarray({})",
+            self.name,
+            self.tensor.shape(),
+            self.name,
+            self.name
+        );
+        let size = usize::from(self.tensor.dtype().bits) / 8;
+        let alignment = alignment.max(size);
+        let aligned = |bytes: usize| bytes.is_multiple_of(alignment);
+        let strides_aligned = self.tensor.shape()[..3]
+            .iter()
+            .zip(strides)
+            .all(|(count, stride)| *count == 1 || aligned(stride.unsigned_abs() * size));
+        ensure!(
+            aligned(self.data() as usize) && strides_aligned,
+            VALUE_ERROR,
+            "{}: its address and strides must be multiples of {alignment} bytes, got strides {strides:?}; pass \
+             {}.contiguous() (torch) or a copy",
+            self.name,
+            self.name
+        );
+        Ok(())
+    }
+
+    /// `ValueError` where the memory that the tensor spans overlaps that of `other`.
+    pub fn apart(&self, other: &Argument) -> Result<()> {
+        let (ours, theirs) = (self.span(), other.span());
+        ensure!(
+            ours.end <= theirs.start || theirs.end <= ours.start,
+            VALUE_ERROR,
+            "{}: overlaps {}; pass memory of its own",
+            self.name,
+            other.name
         );
         Ok(())
     }
@@ -143,10 +252,45 @@ impl<'a> Argument<'a> {
             .wrapping_add(offset as usize)
     }
 
+    /// Addresses from the first to the last element of a tensor with any strides; the same twice for an empty one.
+    fn span(&self) -> std::ops::Range<usize> {
+        let data = self.data() as usize;
+        if self.tensor.numel() == 0 {
+            return data..data;
+        }
+        if self.tensor.is_contiguous() {
+            return self.bytes();
+        }
+        let size = isize::from(self.tensor.dtype().bits as i16) / 8;
+        let (mut before, mut after) = (0, size);
+        for (count, stride) in self.tensor.shape().iter().zip(self.tensor.strides()) {
+            let reach = (*count as isize - 1) * *stride as isize * size;
+            before += reach.min(0);
+            after += reach.max(0);
+        }
+        data.wrapping_add_signed(before)..data.wrapping_add_signed(after)
+    }
+
     /// Addresses of a contiguous tensor's memory.
     fn bytes(&self) -> std::ops::Range<usize> {
         let start = self.data() as usize;
         start..start + self.tensor.numel() * usize::from(self.tensor.dtype().bits) / 8
+    }
+}
+
+/// "float32, float16 or bfloat16".
+fn either(dtypes: &[DType]) -> String {
+    let names: Vec<_> = dtypes
+        .iter()
+        .map(|dtype| match dtype {
+            DType::F32 => "float32",
+            DType::F16 => "float16",
+            DType::BF16 => "bfloat16",
+        })
+        .collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => names.concat(),
     }
 }
 

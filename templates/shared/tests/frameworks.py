@@ -34,6 +34,10 @@ class Dlpack:
     def __dlpack_device__(self):
         return {"cpu": (1, 0), "cuda": (2, 0)}[self.device]
 
+    @property
+    def shape(self):
+        return self.memory.shape
+
     def __getitem__(self, key):
         return Dlpack(self.memory[key], self.dtype, self.device)
 

@@ -75,7 +75,7 @@ def test_makes_its_own_output(kernel, framework):
 
 
 def test_needs_out_for_other_tensors(kernel, contract):
-    with pytest.raises(TypeError, match="out: needed for x of type Dlpack"):
+    with pytest.raises(TypeError, match="out: needed for tensors of type Dlpack"):
         kernel.relu(contract.tensor([1.0], "bfloat16"))
 
 
