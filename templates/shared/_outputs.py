@@ -18,6 +18,8 @@ def empty(like, shape=None, dtype=None, name="out"):
     # A tensor of a framework that was never imported cannot be here.
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(like, torch.Tensor):
+        if shape is None and dtype is None:  # the quickest way
+            return torch.empty_like(like, memory_format=torch.contiguous_format)
         dtype = like.dtype if dtype is None else getattr(torch, dtype)
         shape = like.shape if shape is None else shape
         return torch.empty(shape, dtype=dtype, device=like.device)

@@ -3,7 +3,7 @@
 use tvm_ffi::{DLDeviceType, Result, TensorView};
 
 use crate::checks::{Argument, DType};
-use crate::parallel;
+use crate::elementwise::map;
 
 /// Writes `max(x, 0)` to `out`.
 ///
@@ -22,9 +22,9 @@ pub fn relu(x: TensorView, out: TensorView) -> Result<()> {
     // SAFETY: the checks above: `count` elements of this dtype each, equal or apart, alive during the call.
     unsafe {
         match dtype {
-            DType::F32 => parallel::map(x.cast(), out.cast(), count, relu_f32),
-            DType::F16 => parallel::map(x.cast(), out.cast(), count, relu_bits::<0x7c00>),
-            DType::BF16 => parallel::map(x.cast(), out.cast(), count, relu_bits::<0x7f80>),
+            DType::F32 => map(x.cast(), out.cast(), count, relu_f32),
+            DType::F16 => map(x.cast(), out.cast(), count, relu_bits::<0x7c00>),
+            DType::BF16 => map(x.cast(), out.cast(), count, relu_bits::<0x7f80>),
         }
     }
     Ok(())
