@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import make
+from conftest import COMBINATIONS, combination_id, make, needs_cargo
 
 from kernel_new import process, verify
 from kernel_new.report import Level
@@ -30,29 +30,45 @@ def repository(tmp_path: Path) -> Path:
     return report.path
 
 
-def test_the_five_steps_of_an_emitted_readme(repository: Path) -> None:
+def replace_functions(file: Path, changes: list[str], end: str) -> None:
+    """Put functions in the place of those with the same first line, which end with `end`."""
+    text = file.read_text()
+    for change in changes:
+        signature = change.splitlines()[0]
+        function = re.search(rf"^{re.escape(signature)}\n.*?^{end}", text, re.MULTILINE | re.DOTALL)
+        assert function, f"{file.name} has no {signature}"
+        text = text.replace(function[0], change)
+    file.write_text(text)
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=combination_id)
+def test_the_five_steps_of_an_emitted_readme(combination: dict[str, str], tmp_path: Path) -> None:
+    """On a machine without a GPU, where the tests that compute on one are skipped."""
+    needs_cargo(combination)
+    repository = make(tmp_path / "demo-kernel", **combination).path
+    op = combination["kernel"].replace("-", "_")
     readme = (repository / "README.md").read_text()
-    install, test, see = blocks(readme, "bash")[:3]
+    install, test, *compile_ptx, see = blocks(readme.split("## I want to")[0], "bash")
     assert install.startswith("python -m venv")
     assert shell(test, repository).code == 0
 
-    source = repository / "src/relu.rs"
-    text = source.read_text()
-    for change in blocks(readme, "rust"):
-        signature = change.splitlines()[0]
-        function = re.search(rf"^{re.escape(signature)}\n.*?^}}\n", text, re.MULTILINE | re.DOTALL)
-        assert function, "the function to be changed is there as the README shows it"
-        text = text.replace(function[0], change)
-    source.write_text(text)
-    failed = shell(see, repository)
-    assert failed.code == 1
-    assert "Mismatched elements" in failed.stdout
-    assert {f"test_values[numpy-(7,)-{dtype}]" in failed.stdout for dtype in ("float32", "float16", "bfloat16")} == {
-        True
-    }
+    cuda = combination["backend"] == "rust-cuda"
+    source = repository / ("kernels/src" if cuda else "src") / f"{op}.rs"
+    replace_functions(source, blocks(readme, "rust"), "}\n")
+    assert len(compile_ptx) == int(cuda)
+    for command in compile_ptx:
+        finished = shell(command, repository)
+        if "Get the pinned one with" in finished.stderr or "No cuda-oxide at" in finished.stderr:
+            pytest.skip("no compiler for device code")
+        assert finished.code == 0, finished.stderr
+    seen = shell(see, repository)
+    assert seen.code == (0 if cuda else 1), seen.stdout
+    if not cuda:
+        assert {f"-{dtype}]" in seen.stdout for dtype in ("float32", "float16", "bfloat16")} == {True}
 
-    tests = repository / "tests/test_relu.py"
-    tests.write_text(tests.read_text().replace("return np.where(x <= 0, 0.0, x)", "return np.abs(x)"))
+    changes = [block for block in blocks(readme, "python") if block.startswith("def ")]
+    assert changes
+    replace_functions(repository / f"tests/test_{op}.py", changes, r"(?=\n\n\S)")
     passed = shell(test, repository)
     assert passed.code == 0, passed.stdout
 
@@ -60,7 +76,7 @@ def test_the_five_steps_of_an_emitted_readme(repository: Path) -> None:
 def test_python_in_an_emitted_readme_runs(repository: Path) -> None:
     assert shell("pytest -q", repository).code == 0
     readme = (repository / "README.md").read_text()
-    (code,) = blocks(readme, "python")
+    (code,) = (block for block in blocks(readme, "python") if "import kernels" in block)
     finished = process.run([sys.executable, "-c", f"{code}\nprint(kernel.__all__)"], cwd=repository)
     assert "relu" in finished.stdout, finished.stderr
 
