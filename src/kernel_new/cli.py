@@ -204,6 +204,28 @@ def diff(
 
 
 @app.command()
+def add(
+    op: Annotated[str | None, typer.Argument(help="Name of the op; that of the starter by default.")] = None,
+    path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
+    kernel: Annotated[str, _answer("kernel")] = "relu",
+    level: Annotated[Level, typer.Option("--verify", help="How far to prove the result.")] = Level.TEST,
+    json: Json = False,
+    quiet: Silent = False,
+) -> None:
+    """Add an op to a repository, from a starter kernel, and prove the result."""
+    from kernel_new import console
+    from kernel_new.add import Request
+    from kernel_new.add import add as add_op
+
+    report = add_op(Request(path.resolve(), kernel, op, level), _watcher(json or quiet))
+    if json:
+        console.show_json(report.as_json())
+    elif not quiet or not report.ok:
+        console.show_next(report)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
 def ptx(
     path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
     check: Annotated[bool, typer.Option("--check", help="Only say whether it is up to date.")] = False,

@@ -132,6 +132,12 @@ def show_created(report: Report, command: str) -> None:
         proven = "is ready" if any(step.name == "build" for step in report.steps) else "was written, and not proven"
         console.print(f"\n[bold]{escape(str(report.path))}[/] {proven}.")
     console.print(f"Again without questions: {escape(command)}")
+    show_next(report)
+
+
+def show_next(report: Report) -> None:
+    """What to do next."""
+    console = stdout()
     console.print("Next:")
     for line in report.next:
         console.print(f"  {escape(line)}")

@@ -30,6 +30,17 @@ def initialise(directory: Path) -> None:
         raise CommandError("git init failed", "Create it without git: --no-git", finished.stderr)
 
 
+def require_clean(directory: Path, *, changes: bool = False) -> None:
+    """Raise `KernelNewError` unless `directory` is in a git repository, and, but for `changes`, has none."""
+    if enclosing(directory) is None:
+        raise KernelNewError(f"{directory} is no git repository", "git init && git add --all && git commit")
+    if not changes and (found := run(directory, "status", "--porcelain", "--untracked-files=all", "--", ".")):
+        raise KernelNewError(
+            f"{directory} has uncommitted changes: {', '.join(line[3:] for line in found.splitlines()[:3])}",
+            "Commit or stash them first.",
+        )
+
+
 def run(directory: Path, *arguments: str) -> str:
     """Run git in a repository, without its hooks; what it prints.
 

@@ -108,7 +108,7 @@ def _update_one(path: Path, request: Request, template: Releases, watcher: Watch
         if request.dry_run:
             _dry_run(result, answers, request, template)
             return result
-        with _undone_on_error(path):
+        with undone_on_error(path):
             _merge(path, result, answers, request, template, interactive)
             _describe(result)
         if result.status == "updated":
@@ -139,13 +139,7 @@ def _checked(path: Path, template: Releases, request: Request, result: Result) -
         raise KernelNewError(
             f"{path} was made from {url}, and not from {template.url}", f"If you trust it: --template-url {url}"
         )
-    if git.enclosing(path) is None:
-        raise KernelNewError(f"{path} is no git repository", "git init && git add --all && git commit")
-    if not request.check and (changes := git.run(path, "status", "--porcelain", "--untracked-files=all", "--", ".")):
-        raise KernelNewError(
-            f"{path} has uncommitted changes: {', '.join(line[3:] for line in changes.splitlines()[:3])}",
-            "Commit or stash them first.",
-        )
+    git.require_clean(path, changes=request.check)
     known = ", ".join(template.versions)
     if result.recorded not in template.versions:
         raise KernelNewError(f"{path} was made by {result.recorded}, which is not known here; known are {known}")
@@ -239,7 +233,7 @@ def _unmerged(path: Path) -> list[str]:
 
 
 @contextmanager
-def _undone_on_error(path: Path) -> Iterator[None]:
+def undone_on_error(path: Path) -> Iterator[None]:
     """Put a repository that was clean back as it was, unless all goes well."""
     try:
         yield

@@ -1,0 +1,174 @@
+"""Adds an op to a repository: the files of a starter under the op's name, and its lines in the lists."""
+
+import keyword
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_new import git, lists, process, ptx, questions, template, verify
+from kernel_new.create import Request as Creation
+from kernel_new.create import create
+from kernel_new.errors import KernelNewError, MissingToolError, UsageError
+from kernel_new.project import ANSWERS, Project
+from kernel_new.report import Level, Quiet, Report, Watcher
+from kernel_new.update import undone_on_error
+
+PLACES = ("src", "kernels/src", "tvm-ffi-ext", "tests")
+"""Directories whose files belong to ops, or are shared by several."""
+BENCHMARK = "benchmarks/benchmark.py"
+ONE_PER_REPOSITORY = ("tests/example.py",)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to add: an op of this name, from a starter; the starter's own name where it is None."""
+
+    path: Path
+    kernel: str
+    op: str | None = None
+    level: Level = Level.TEST
+
+
+def add(request: Request, watcher: Watcher) -> Report:
+    """Add the op, rebuild the PTX, and prove the repository.
+
+    Raises:
+        UsageError: The name of the op is refused.
+        KernelNewError: It cannot be added; the repository is as it was.
+    """
+    project = Project.read(request.path)
+    answers = _checked(project, request)
+    starter = request.kernel.replace("-", "_")
+    op = request.op or starter
+    report = Report(project.path)
+    report.describe(project.answers())
+    with process.terminated_is_interrupted(), undone_on_error(project.path):
+        with report.step("add", watcher, fatal=True) as step, tempfile.TemporaryDirectory() as directory:
+            creation = Creation(Path(directory, project.name), answers, defaults=True, git=False, level=Level.NONE)
+            donor = Donor(create(creation, Quiet()).path, starter, op)
+            written = donor.give(project)
+            step.detail = f"{op}: {', '.join(written)}"
+        if project.backend == "cuda":
+            with report.step("ptx", watcher, fatal=True) as step:
+                step.detail = ptx.rebuild(project)
+    verify.prove(Project.read(project.path), request.level, report, watcher)
+    report.next = ["git add --all && git commit", f"pytest -k {op}"]
+    return report
+
+
+class Donor:
+    """A fresh repository of the starter, whose files and lines are taken under the op's name."""
+
+    def __init__(self, path: Path, starter: str, op: str) -> None:
+        self.path = path
+        self.renames = {starter: op, _camel(starter): _camel(op)}
+        self.op = op
+        if op != starter:
+            names = lists.exports(self.text("src/lib.rs"))
+            names += lists.functions(self.text(f"tvm-ffi-ext/{self.module}/__init__.py"))
+            self.renames |= {name: f"{op}_{name}" for name in names if starter not in name}
+
+    @property
+    def module(self) -> str:
+        return self.path.name.replace("-", "_")
+
+    def text(self, file: str) -> str:
+        return (self.path / file).read_text(encoding="utf-8")
+
+    def renamed(self, text: str) -> str:
+        """A text with the op's name for the starter's, but for what belongs to torch."""
+        for old, new in self.renames.items():
+            text = re.sub(rf"(?<![A-Za-z0-9])(?<!torch\.)(?<!functional\.){old}(?![A-Za-z0-9])", new, text)
+        return text
+
+    def give(self, project: Project) -> list[str]:
+        """Write what the repository lacks into it; the new files."""
+        new = self._new_files(project)
+        changed = {"build.toml": lists.add_sources(_read(project, "build.toml"), self._sources(new), project.backend)}
+        for file in ("src/lib.rs", "kernels/src/lib.rs"):
+            if (self.path / file).is_file():
+                changed[file] = lists.add_modules(_read(project, file), self.renamed(self.text(file)))
+        package = f"tvm-ffi-ext/{self.module}/__init__.py"
+        changed[package] = lists.add_functions(_read(project, package), self.renamed(self.text(package)))
+        for file, text in {**new, **changed}.items():
+            path = project.path / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+        _format(project.path, [*new, package])
+        return list(new)
+
+    def _new_files(self, project: Project) -> dict[str, str]:
+        """The op's own files, and each shared one that is not there yet; the author's are never replaced."""
+        new = {}
+        for place in PLACES:
+            for path in sorted((self.path / place).rglob("*")):
+                file = path.relative_to(self.path).as_posix()
+                if path.is_file() and path.suffix in (".rs", ".py") and file not in ONE_PER_REPOSITORY:
+                    new[self.renamed(file)] = self.renamed(path.read_text(encoding="utf-8"))
+        new[f"benchmarks/benchmark_{self.op}.py"] = self.renamed(self.text(BENCHMARK))
+        own = re.compile(rf"(?<![A-Za-z0-9]){self.op}(?![A-Za-z0-9])")
+        for file in list(new):
+            if (project.path / file).exists():
+                if own.search(Path(file).stem):
+                    raise KernelNewError(f"{project.path / file} is there already", "Choose another name for the op.")
+                del new[file]
+        return new
+
+    def _sources(self, new: dict[str, str]) -> list[str]:
+        return [file for file in new if file.startswith(("src/", "kernels/src/"))]
+
+
+def _checked(project: Project, request: Request) -> dict[str, object]:
+    """The answers that make the donor.
+
+    Raises:
+        UsageError: The op's name is no name.
+        KernelNewError: The repository is not one of this template and version, or has uncommitted changes.
+    """
+    starters = [choice.value for choice in questions.asked()["kernel"].choices]
+    if request.kernel not in starters:
+        raise UsageError(f"kernel is none of {', '.join(starters)}", f"--kernel {starters[0]}")
+    if request.op is not None:
+        _check_name(request.op)
+    recorded = project.answers()
+    version = questions.constant("template_version")
+    if "backend" not in recorded or "_commit" not in recorded:
+        raise KernelNewError(f"{project.path} has no {ANSWERS} that says what it was made from")
+    if recorded["_commit"] != version:
+        raise KernelNewError(
+            f"{project.path} is at {recorded['_commit']}, and starters are of {version}", "kernel-new update"
+        )
+    git.require_clean(project.path)
+    answers = {name: value for name, value in recorded.items() if not name.startswith("_")}
+    return {**answers, "kernel": request.kernel}
+
+
+def _check_name(op: str) -> None:
+    validators = (template.root() / "templates/validators.jinja").read_text(encoding="utf-8")
+    reserved = re.findall(r'^«% set rust = "(.+)" %»$', validators, re.MULTILINE)[0].split()
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", op) or op in reserved or keyword.iskeyword(op):
+        words = re.sub(r"[^a-z0-9]+", "_", op.lower()).strip("_0123456789")
+        proposed = words if words and words not in reserved else "my_op"
+        raise UsageError(f"{op!r} is no name that Rust and Python take for a function", f"kernel-new add {proposed}")
+
+
+def _format(directory: Path, files: list[str]) -> None:
+    """Break the lines that another name made too long or short, by the formatters that are there."""
+    for suffix, command in ((".rs", ["rustfmt", "--edition=2024"]), (".py", ["ruff", "format", "--quiet", "--no-cache"])):
+        chosen = [file for file in files if file.endswith(suffix)]
+        with suppress(MissingToolError):
+            process.run([*command, *chosen], cwd=directory)
+
+
+def _camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _read(project: Project, file: str) -> str:
+    path = project.path / file
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise KernelNewError(f"{path}: {error.strerror}") from error

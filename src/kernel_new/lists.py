@@ -1,0 +1,100 @@
+"""The files of a repository that list its ops, and how an op is added to each without touching the rest."""
+
+import json
+import re
+from pathlib import PurePosixPath
+
+import tomlkit
+from tomlkit.items import Array
+
+from kernel_new.errors import KernelNewError
+
+MODULE = re.compile(r"^(?:pub )?mod (\w+);$", re.MULTILINE)
+EXPORT = re.compile(r"^tvm_ffi::tvm_ffi_dll_export_typed_func!\((\w+), .*\);$", re.MULTILINE)
+FEATURES = re.compile(r"^#!\[feature\((.*)\)\]$", re.MULTILINE)
+IMPORT = re.compile(r"^from \.\w+ import .*$", re.MULTILINE)
+ALL = re.compile(r"^__all__ = (\[[^\]]*\])$", re.MULTILINE)
+PYTHON_WIDTH = 88
+"""Where ruff breaks a line of Python."""
+
+
+def add_modules(text: str, donor: str) -> str:
+    """`lib.rs` with each `mod` and export line of another one that it lacks, and the unstable features of both."""
+    for line in MODULE.finditer(donor):
+        found = list(MODULE.finditer(text))
+        if line[1] in [module[1] for module in found]:
+            continue
+        later = next((module for module in found if module[1] > line[1]), None)
+        text = _inserted(text, line[0], later, found)
+    exports = [export[1] for export in EXPORT.finditer(text)]
+    for line in EXPORT.finditer(donor):
+        if line[1] in exports:
+            raise KernelNewError(f"the library exports {line[1]} already", "Choose another name for the op.")
+        text = _inserted(text, line[0], None, list(EXPORT.finditer(text)))
+    ours, theirs = FEATURES.search(text), FEATURES.search(donor)
+    if ours and theirs:
+        features = sorted({*ours[1].split(", "), *theirs[1].split(", ")})
+        text = text.replace(ours[0], f"#![feature({', '.join(features)})]")
+    return text
+
+
+def exports(text: str) -> list[str]:
+    """What a library with this `lib.rs` exports."""
+    return [export[1] for export in EXPORT.finditer(text)]
+
+
+def functions(text: str) -> list[str]:
+    """What a Python package with this `__init__.py` holds.
+
+    Raises:
+        KernelNewError: It has no `__all__` of strings.
+    """
+    found = ALL.search(text)
+    try:
+        return [str(name) for name in json.loads(re.sub(r",\s*\]", "]", found[1]))] if found else []
+    except ValueError as error:
+        raise KernelNewError(f"__all__ in __init__.py is no list of strings: {error}") from error
+
+
+def add_functions(text: str, donor: str) -> str:
+    """`__init__.py` with the imports and names of another one."""
+    for line in IMPORT.finditer(donor):
+        if line[0] not in text:
+            found = list(IMPORT.finditer(text))
+            later = next((ours for ours in found if ours[0] > line[0]), None)
+            text = _inserted(text, line[0], later, found)
+    names = sorted({*functions(text), *functions(donor)})
+    listed = f"__all__ = {json.dumps(names)}"
+    if len(listed) > PYTHON_WIDTH:
+        listed = "__all__ = [\n" + "".join(f'    "{name}",\n' for name in names) + "]"
+    return ALL.sub(lambda _: listed, text)
+
+
+def add_sources(text: str, sources: list[str], backend: str) -> str:
+    """build.toml with more sources in the table of a backend, each behind the last of its directory.
+
+    Raises:
+        KernelNewError: There is no such table.
+    """
+    document = tomlkit.parse(text)
+    tables = [table for table in document["kernel"].values() if table.get("backend") == backend]
+    if not tables:
+        raise KernelNewError(f"build.toml has no [kernel.*] table with backend = {backend!r}")
+    listed = tables[0]["src"]
+    assert isinstance(listed, Array)  # noqa: S101
+    for source in sources:
+        if source in listed.unwrap():
+            continue
+        directory = PurePosixPath(source).parent
+        places = [i for i, other in enumerate(listed.unwrap()) if PurePosixPath(other).parent == directory]
+        listed.insert(places[-1] + 1 if places else len(listed), source)
+    return tomlkit.dumps(document)
+
+
+def _inserted(text: str, line: str, before: re.Match[str] | None, found: list[re.Match[str]]) -> str:
+    """`text` with a line before a match, or behind the last of those found, or at the end."""
+    if before:
+        return f"{text[: before.start()]}{line}\n{text[before.start() :]}"
+    if found:
+        return f"{text[: found[-1].end()]}\n{line}{text[found[-1].end() :]}"
+    return f"{text.rstrip()}\n\n{line}\n"

@@ -1,0 +1,165 @@
+"""`kernel-new add`: an op is added whole, proven and kept by updates, or nothing is changed."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, ops, tree
+from template_history import Template, _own_cache, commit, edit, git, replace, template, whole  # noqa: F401
+from test_kernel_builder import CHECK
+from test_ptx import FOUND
+
+from kernel_new import lists, process, questions
+
+KERNELS = [choice.value for choice in questions.asked()["kernel"].choices]
+FIRST = [combination for combination in COMBINATIONS if combination["kernel"] == KERNELS[0]]
+everywhere = pytest.mark.parametrize("combination", FIRST, ids=combination_id)
+
+
+def repository(path: Path, **answers: Any) -> Path:
+    made = make(path, **answers).path
+    commit(made)
+    return made
+
+
+def needs_compiler(combination: dict[str, str]) -> None:
+    needs_cargo(combination)
+    if combination.get("device_compiler") == "nvptx" and not FOUND["rustc for nvptx"].ok:
+        pytest.skip("no compiler for device code")
+
+
+def check(*command: str, cwd: Path) -> None:
+    finished = process.run(command, cwd=cwd)
+    assert finished.code == 0, finished.stdout + finished.stderr
+
+
+@everywhere
+def test_each_starter_can_be_added_to_each_repository(
+    combination: dict[str, str], tmp_path: Path, run_json: Callable[..., dict[str, Any]]
+) -> None:
+    """Under its own name or, where it is there already, another: proven, formatted, linted, listed."""
+    needs_compiler(combination)
+    made = repository(tmp_path / "demo-kernel", **combination)
+    added = []
+    for kernel in KERNELS:
+        op = "second_one" if kernel == combination["kernel"] else kernel.replace("-", "_")
+        document = run_json("add", op, made, "--kernel", kernel, "--verify=none")
+        assert document["ok"], document
+        commit(made)
+        added.append(op)
+    finished = process.run([sys.executable, "-m", "kernel_new", "verify", str(made)])
+    assert finished.code == 0, finished.stdout + finished.stderr
+    assert len(ops(made)) == 1 + len(added)
+    for op in added:
+        assert (made / f"src/{op}.rs").is_file()
+        assert (made / f"tests/test_{op}.py").is_file()
+    build = tomllib.loads((made / "build.toml").read_text())
+    (kernel_table,) = build["kernel"].values()
+    sources = {str(file.relative_to(made)) for file in [*made.glob("src/*.rs"), *made.glob("kernels/src/*.rs")]}
+    assert sources <= set(kernel_table["src"])
+    check("cargo", "fmt", "--all", "--check", cwd=made)
+    check("cargo", "clippy", "--all-targets", "--locked", "--", "-D", "warnings", cwd=made)
+    check(sys.executable, "-m", "ruff", "check", ".", cwd=made)
+    check(sys.executable, "-m", "ruff", "format", "--check", ".", cwd=made)
+    if CHECK:
+        checked = process.run([CHECK, str(made)], env=process.environment({"KB_CXX": "zig"}))
+        assert checked.stdout.splitlines()[-1] == "OK", checked.stdout + checked.stderr
+
+
+def test_authors_lines_and_comments_stay(tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel")
+    replace(made / "build.toml", '  "src/relu.rs",', '  "src/relu.rs", # mine')
+    replace(made / "src/lib.rs", "mod relu;", "// mine\nmod relu;")
+    replace(made / "tvm-ffi-ext/demo_kernel/__init__.py", '"""The', '"""Mine. The')
+    commit(made)
+    assert run("add", "silu", made, "--verify=none").returncode == 0
+    changed = [line for line in git(made, "diff").splitlines() if line.startswith("-") and not line.startswith("---")]
+    assert changed == ['-__all__ = ["relu"]']
+
+
+@whole
+def test_an_update_keeps_it(template: Template, tmp_path: Path) -> None:
+    made = template.emit(tmp_path / "demo-kernel", questions.constant("template_version"))
+    shutil.rmtree(made / ".git")
+    files = tree(make(tmp_path / "fresh" / "demo-kernel").path)
+    for name, content in files.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_bytes(content)
+    git(made, "init", "--quiet", "--initial-branch=main")
+    commit(made)
+    assert template.run("add", "silu", made, "--verify=none").returncode == 1, "it is of an older release"
+    finished = subprocess.run(
+        [sys.executable, "-m", "kernel_new", "add", "silu", str(made), "--verify=none"], capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr
+    commit(made)
+    updated = template.update(made)
+    assert updated.returncode == 0, updated.stdout + updated.stderr
+    assert ops(made) == ["relu", "silu"]
+    assert '"src/silu.rs"' in (made / "build.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["Bad-Name"], "kernel-new add bad_name"),
+        (["fn"], "no name that Rust and Python take"),
+        (["lambda"], "no name that Rust and Python take"),
+        (["../x"], "no name that Rust and Python take"),
+        ([""], "no name that Rust and Python take"),
+        (["relu"], "is there already"),
+        (["checks"], "is there already"),
+        (["silu", "--kernel", "gemm"], "kernel is none of relu"),
+    ],
+)
+def test_what_cannot_be_added_changes_nothing(arguments: list[str], said: str, tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel")
+    before = tree(made)
+    finished = run("add", arguments[0], made, *arguments[1:])
+    assert finished.returncode in (1, 2)
+    assert said in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert tree(made) == before
+
+
+def test_uncommitted_changes_are_not_mixed_with_the_op(tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel")
+    edit(made / "src/new.rs", "// mine\n")
+    before = tree(made)
+    finished = run("add", "silu", made)
+    assert finished.returncode == 1
+    assert "uncommitted changes: src/new.rs" in finished.stderr
+    assert tree(made) == before
+
+
+def test_device_code_that_does_not_compile_undoes_it(tmp_path: Path, run: Run) -> None:
+    if not FOUND["rustc for nvptx"].ok:
+        pytest.skip("no compiler for device code")
+    made = repository(tmp_path / "demo-kernel", backend="rust-cuda")
+    replace(made / "kernels/src/relu.rs", "fn relu(", "fn broken(")
+    commit(made)
+    before = tree(made)
+    finished = run("add", "silu", made)
+    assert finished.returncode == 1
+    assert "cannot find" in finished.stderr
+    assert {file: text for file, text in tree(made).items() if not file.startswith("target/")} == before
+
+
+def test_lists_are_added_to_where_they_are_sorted() -> None:
+    text = "pub mod b;\nmod d;\n\ntvm_ffi::tvm_ffi_dll_export_typed_func!(d, d::d);\n"
+    donor = "mod a;\npub mod b;\nmod c;\nmod e;\n\ntvm_ffi::tvm_ffi_dll_export_typed_func!(c, c::c);\n"
+    merged = lists.add_modules(text, donor)
+    assert [found[1] for found in lists.MODULE.finditer(merged)] == ["a", "b", "c", "d", "e"]
+    assert lists.exports(merged) == ["d", "c"]
+    package = 'from .b import b\n\n__all__ = ["b"]\n'
+    assert lists.add_functions(package, 'from .a import a, x\n\n__all__ = ["a", "x"]\n') == (
+        'from .a import a, x\nfrom .b import b\n\n__all__ = ["a", "b", "x"]\n'
+    )
+    long = json.dumps([f"a_long_name_{i}" for i in range(9)])
+    assert "\n    " in lists.add_functions(package, f"from .a import a\n\n__all__ = {long}\n")
