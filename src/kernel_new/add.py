@@ -156,10 +156,11 @@ def _check_name(op: str) -> None:
 
 def _format(directory: Path, files: list[str]) -> None:
     """Break the lines that another name made too long or short, by the formatters that are there."""
-    for suffix, command in ((".rs", ["rustfmt", "--edition=2024"]), (".py", ["ruff", "format", "--quiet", "--no-cache"])):
+    formatters = {".rs": "rustfmt --edition=2024", ".py": "ruff format --quiet --no-cache"}
+    for suffix, command in formatters.items():
         chosen = [file for file in files if file.endswith(suffix)]
         with suppress(MissingToolError):
-            process.run([*command, *chosen], cwd=directory)
+            process.run([*command.split(), *chosen], cwd=directory)
 
 
 def _camel(name: str) -> str:
