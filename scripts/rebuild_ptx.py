@@ -64,11 +64,22 @@ def build(kernel: str, compiler: str) -> dict[str, str]:
     return found
 
 
+def number(target: str) -> tuple[int, str]:
+    """For order: sm_90 before sm_90a before sm_100."""
+    digits, suffix = re.findall(r"sm_(\d+)(\w?)", target)[0]
+    return int(digits), suffix
+
+
 def files(kernel: str, built: dict[str, str]) -> dict[str, str]:
-    """What the template holds of them: that for sm_80, and each that differs in more than the target."""
-    base = built["sm_80"]
-    others = {f"{kernel}.{target}.ptx": ptx for target, ptx in built.items() if neutral(ptx) != neutral(base)}
-    return {f"{kernel}.ptx": base, **others}
+    """What the template holds of them: each that differs in more than the target from the one that stands for it."""
+    found = {f"{kernel}.ptx": built["sm_80"]}
+    plain = "sm_80"
+    for target in sorted(built, key=number):
+        if neutral(built[target]) != neutral(built[plain]):
+            found[f"{kernel}.{target}.ptx"] = built[target]
+        if not number(target)[1]:
+            plain = target
+    return found
 
 
 def check_versions(built: dict[str, str]) -> None:
@@ -76,7 +87,7 @@ def check_versions(built: dict[str, str]) -> None:
     table = dict(re.findall(r'"(sm_\w+)": "([\d.]+)"', (PTX / "ptx.jinja").read_text(encoding="utf-8")))
     for target, ptx in built.items():
         version = re.search(r"^\.version (.*)$", ptx, re.MULTILINE)
-        if neutral(ptx) == neutral(built["sm_80"]) and (not version or version[1] != table[target]):
+        if not version or version[1] != table[target]:
             sys.exit(f"templates/ptx/ptx.jinja: the version for {target} is {version and version[1]}")
 
 

@@ -41,7 +41,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
         ("exit 1", "cargo does not start: it printed nothing"),
         ("echo error: no default toolchain >&2; exit 1", "no default toolchain"),
         ("echo hello", "cargo does not start: hello"),
-        ("echo cargo 1.70.0", "cargo is 1.70.0, and the kernel needs 1.88 or newer"),
+        ("echo cargo 1.70.0", "cargo is 1.70.0, and the kernel needs 1.89 or newer"),
     ],
 )
 def test_without_a_working_cargo_the_files_are_written(

@@ -17,6 +17,7 @@ from kernel_new.update import undone_on_error
 
 PLACES = ("src", "kernels/src", "tvm-ffi-ext", "tests")
 """Directories whose files belong to ops, or are shared by several."""
+DEVICE_MANIFEST = "kernels/Cargo.toml"
 BENCHMARK = "benchmarks/benchmark.py"
 ONE_PER_REPOSITORY = ("tests/example.py",)
 
@@ -49,7 +50,7 @@ def add(request: Request, watcher: Watcher) -> Report:
             creation = Creation(Path(directory, project.name), answers, defaults=True, git=False, level=Level.NONE)
             donor = Donor(create(creation, Quiet()).path, starter, op)
             written = donor.give(project)
-            step.detail = f"{op}: {', '.join(written)}"
+            step.detail = f"{op}: {len(written)} files, and their lines in the lists"
         if project.backend == "cuda":
             with report.step("ptx", watcher, fatal=True) as step:
                 step.detail = ptx.rebuild(project)
@@ -90,6 +91,9 @@ class Donor:
         for file in ("src/lib.rs", "kernels/src/lib.rs"):
             if (self.path / file).is_file():
                 changed[file] = lists.add_modules(_read(project, file), self.renamed(self.text(file)))
+        if (self.path / DEVICE_MANIFEST).is_file():
+            manifest = _read(project, DEVICE_MANIFEST)
+            changed[DEVICE_MANIFEST] = lists.add_metadata(manifest, self.text(DEVICE_MANIFEST))
         package = f"tvm-ffi-ext/{self.module}/__init__.py"
         changed[package] = lists.add_functions(_read(project, package), self.renamed(self.text(package)))
         for file, text in {**new, **changed}.items():

@@ -12,7 +12,7 @@ from packaging.version import Version
 from kernel_new import process
 from kernel_new.errors import CommandError, KernelNewError, MissingToolError
 
-MINIMUM = Version("1.88")
+MINIMUM = Version("1.89")
 """The `rust-version` of the emitted crates."""
 
 GET_RUST = "Install Rust from https://rustup.rs, or run `rustup update stable`."

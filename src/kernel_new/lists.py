@@ -9,8 +9,9 @@ from tomlkit.items import Array
 
 from kernel_new.errors import KernelNewError
 
-MODULE = re.compile(r"^(?:pub )?mod (\w+);$", re.MULTILINE)
+MODULE = re.compile(r"^(?:#\[cfg\(.*\)\]\n)?(?:pub )?mod (\w+);$", re.MULTILINE)
 EXPORT = re.compile(r"^tvm_ffi::tvm_ffi_dll_export_typed_func!\((\w+), .*\);$", re.MULTILINE)
+METADATA = re.compile(r"^(?:#.*\n)*\[package\.metadata(?:.|\n)*?(?=\n\[|\Z)", re.MULTILINE)
 FEATURES = re.compile(r"^#!\[feature\((.*)\)\]$", re.MULTILINE)
 IMPORT = re.compile(r"^from \.\w+ import .*$", re.MULTILINE)
 ALL = re.compile(r"^__all__ = (\[[^\]]*\])$", re.MULTILINE)
@@ -68,6 +69,12 @@ def add_functions(text: str, donor: str) -> str:
     if len(listed) > PYTHON_WIDTH:
         listed = "__all__ = [\n" + "".join(f'    "{name}",\n' for name in names) + "]"
     return ALL.sub(lambda _: listed, text)
+
+
+def add_metadata(text: str, donor: str) -> str:
+    """A Cargo.toml with the `[package.metadata]` of another one, where it has none: flags for the compiler."""
+    found = METADATA.search(donor)
+    return f"{text.rstrip()}\n\n{found[0].rstrip()}\n" if found and not METADATA.search(text) else text
 
 
 def add_sources(text: str, sources: list[str], backend: str) -> str:

@@ -16,6 +16,16 @@ pub enum DType {
     BF16,
 }
 
+impl DType {
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+        }
+    }
+}
+
 /// A tensor argument and the name under which its errors report it.
 #[derive(Clone, Copy)]
 pub struct Argument<'a> {

@@ -4,7 +4,7 @@
 //! Python calls an exported op as `ops.<name>`; its Python side is in `tvm-ffi-ext/«module»/`.
 
 «% for name in (["checks"] + host_modules) | sort %»
-«"pub " if name == "checks" or name in host_modules and name != op»mod «name»;
+«"pub " if name != op»mod «name»;
 «% endfor %»
 
 «% for name, function in exports.items() %»

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,12 @@ def package() -> str:
 def channel() -> str:
     """The compiler that the repository pins."""
     return str(load(KERNELS / "rust-toolchain.toml")["toolchain"]["channel"])
+
+
+def metadata() -> dict[str, Any]:
+    """What kernels/Cargo.toml says for this script."""
+    package = load(KERNELS / "Cargo.toml")["package"]
+    return dict(package.get("metadata", {}).get("ptx", {}))
 
 
 def library() -> str:
@@ -183,6 +190,7 @@ def compile_nvptx(target: str, ptx: Path) -> str:
         "--",
         f"--emit=asm={ptx}",
         f"-Ctarget-cpu={target}",
+        *metadata().get("rustflags", []),
         "--check-cfg=cfg(ptx_target,values(any()))",
         *cfg(target),
     ]
@@ -249,6 +257,30 @@ def check_with_ptxas(target: str, ptx: Path) -> None:
         fail("ptxas refuses the PTX.")
 
 
+def arranged(ptx: str) -> list[str]:
+    """The lines without comments, which may name the crate, and with what Rust cannot say.
+
+    The comment `// directive: .maxntid 384` in a kernel's body (`directive!` of the device
+    crate) becomes a directive in front of the body. A parameter that rustc aligns to 16
+    bytes, the most that it knows, is aligned to 64, as tensor maps have to be. Dynamic
+    shared memory, which cuda-oxide names after each function, is all the same.
+    """
+    ptx = re.sub(r"\b__dynamic_smem__\w+", "dynamic_shared", ptx)
+    lines: list[str] = []
+    body = 0
+    for line in ptx.splitlines():
+        code, _, comment = line.partition("//")
+        if comment.startswith(" directive: "):
+            lines.insert(body, comment.removeprefix(" directive: "))
+        elif code.lstrip().startswith(".param .align 16 "):
+            lines.append(code.rstrip().replace(".align 16 ", ".align 64 "))
+        elif code.strip() and not (code.startswith(".extern") and code in lines):
+            if code.rstrip() == "{":
+                body = len(lines)
+            lines.append(code.rstrip())
+    return lines
+
+
 def compiled(target: str) -> tuple[str, str]:
     """The PTX for a target, headed by its record, and the name of the compiler."""
     oxide = cuda_table()["dsl"] == "cuda-oxide"
@@ -256,14 +288,12 @@ def compiled(target: str) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as directory:
         built = Path(directory, f"{library()}.ptx")
         compiler = compile_ptx(target, built)
+        lines = arranged(built.read_text(encoding="utf-8"))
+        built.write_text("\n".join(lines) + "\n", encoding="utf-8")
         check_with_ptxas(target, built)
-        # The compiler's comments may name the crate.
-        lines = [
-            line.split("//")[0].rstrip() for line in built.read_text().splitlines()
-        ]
     header = f"// Built from kernels/ by `{COMMAND}`\n// compiler: {compiler}\n"
     header += record(target)
-    return header + "\n".join(line for line in lines if line) + "\n", compiler
+    return header + "\n".join(lines) + "\n", compiler
 
 
 def build() -> None:

@@ -16,6 +16,8 @@ const LIBRARY: &str = if cfg!(windows) {
 };
 
 // Constants of `cuda.h`.
+pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
+pub const CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_int = 97;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 pub const CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
@@ -79,6 +81,18 @@ functions! {
         c_uint, c_uint, c_uint,
         c_uint, Handle, *mut *mut c_void, *mut *mut c_void
     );
+}
+
+/// A function that older drivers lack; `None` where this one does, or has not been opened.
+///
+/// # Safety
+/// `F` must be its type in `cuda.h`, and `name` end in NUL.
+pub unsafe fn newer<F: Copy>(name: &str) -> Option<F> {
+    // SAFETY: the driver is open already, and stays so.
+    let library = unsafe { libloading::Library::new(LIBRARY) }.ok()?;
+    // SAFETY: the caller's promise.
+    let function = unsafe { library.get::<F>(name.as_bytes()) };
+    function.ok().map(|function| *function)
 }
 
 /// The driver, opened and initialised; a failure is reported to this call and tried again by the next one.

@@ -50,38 +50,67 @@ impl fmt::Display for Shape {
     }
 }
 
-/// One parameter of a kernel: a pointer or a number of at most 8 bytes. A slice is two, its pointer and its length.
+/// One parameter of a kernel: a pointer or a number of at most 8 bytes, or a struct. A slice is two, its pointer and
+/// its length.
 #[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Parameter(u64); // The driver reads as many of its bytes, low ones first, as the kernel declares.
+pub enum Parameter<'a> {
+    /// The driver reads as many of its bytes, low ones first, as the kernel declares.
+    Number(u64),
+    /// Passed by value: the driver copies it at the launch.
+    Struct(&'a dyn ByValue),
+}
 
-impl<T> From<*mut T> for Parameter {
+/// A struct that a kernel has as a parameter.
+///
+/// # Safety
+/// It must be `#[repr(C)]`, equal to the kernel's, and hold nothing but numbers and pointers.
+pub unsafe trait ByValue {}
+
+impl Parameter<'_> {
+    /// Where the driver finds the value.
+    fn address(&self) -> *mut c_void {
+        match self {
+            Self::Number(number) => from_ref(number).cast_mut().cast(),
+            Self::Struct(value) => from_ref(*value).cast_mut().cast(),
+        }
+    }
+}
+
+impl<'a, T: ByValue> From<&'a T> for Parameter<'a> {
+    fn from(value: &'a T) -> Self {
+        Self::Struct(value)
+    }
+}
+
+impl<T> From<*mut T> for Parameter<'_> {
     fn from(pointer: *mut T) -> Self {
-        Self(pointer as u64)
+        Self::Number(pointer as u64)
     }
 }
 
-impl From<usize> for Parameter {
+impl From<usize> for Parameter<'_> {
     fn from(number: usize) -> Self {
-        Self(number as u64)
+        Self::Number(number as u64)
     }
 }
 
-impl From<u32> for Parameter {
+impl From<u32> for Parameter<'_> {
     fn from(number: u32) -> Self {
-        Self(number.into())
+        Self::Number(number.into())
     }
 }
 
-impl From<f32> for Parameter {
+impl From<f32> for Parameter<'_> {
     fn from(number: f32) -> Self {
-        Self(number.to_bits().into())
+        Self::Number(number.to_bits().into())
     }
 }
 
 /// A kernel of the PTX with `N` parameters.
 pub struct Kernel<const N: usize> {
     name: &'static str,
+    /// The target whose PTX alone has it.
+    target: Option<&'static str>,
     functions: PerDevice<Function>,
 }
 
@@ -92,9 +121,20 @@ struct Function {
 }
 
 impl<const N: usize> Kernel<N> {
+    /// A kernel that the PTX has for every target.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
+            target: None,
+            functions: PerDevice::new(),
+        }
+    }
+
+    /// A kernel under `#[cfg(ptx_target = "...")]`, which [`crate::module::target`] says whether a device has.
+    pub const fn only_in(target: &'static str, name: &'static str) -> Self {
+        Self {
+            name,
+            target: Some(target),
             functions: PerDevice::new(),
         }
     }
@@ -108,7 +148,7 @@ impl<const N: usize> Kernel<N> {
         &self,
         device: DLDevice,
         shape: Shape,
-        parameters: [Parameter; N],
+        parameters: [Parameter<'_>; N],
     ) -> Result<()> {
         if shape.blocks.contains(&0) {
             return Ok(());
@@ -133,9 +173,7 @@ impl<const N: usize> Kernel<N> {
             driver.check(code, problem)?;
         }
         let [x, y, z] = shape.blocks.map(|blocks| blocks as c_uint);
-        let mut addresses = parameters
-            .each_ref()
-            .map(|parameter| from_ref(parameter).cast_mut().cast::<c_void>());
+        let mut addresses = parameters.each_ref().map(Parameter::address);
         let stream = Handle(current_stream(&device).cast());
         // SAFETY: the function has `N` parameters (`load` counted them), whose addresses these are; the rest is the
         // caller's promise.
@@ -167,10 +205,13 @@ impl<const N: usize> Kernel<N> {
         })
     }
 
-    /// An error unless the PTX for every target has this kernel, with `N` parameters.
+    /// An error unless the PTX for every target that should have this kernel has it, with `N` parameters.
     pub fn check_parameters(&self) -> Result<()> {
         for ptx in Ptx::all() {
             let target = ptx.target();
+            if self.target.is_some_and(|only| only != target) {
+                continue;
+            }
             let problem = match ptx.parameters(self.name) {
                 Some(count) if count == N => continue,
                 Some(count) => {

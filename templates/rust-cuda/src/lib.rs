@@ -5,7 +5,7 @@
 //! `kernels/src/`.
 
 «% for name in (["checks", "driver", "launch", "module"] + host_modules) | sort %»
-«"pub " if name == "checks" or name in host_modules and name != op»mod «name»;
+«"pub " if name != op»mod «name»;
 «% endfor %»
 
 «% for name, function in exports.items() %»

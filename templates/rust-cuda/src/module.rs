@@ -4,9 +4,9 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::{PoisonError, RwLock};
 
-use tvm_ffi::{RUNTIME_ERROR, Result, bail, ensure};
+use tvm_ffi::{DLDevice, RUNTIME_ERROR, Result, bail, ensure};
 
-use crate::driver::{self, Current, Driver, Handle, Relaxed};
+use crate::driver::{self, Current, Driver, Handle, Relaxed, driver};
 
 /// What `build.rs` gathered of kernels-ptx/: the PTX for each target, with the NUL at its end that the driver expects.
 static ALL: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
@@ -72,10 +72,16 @@ impl Ptx {
     }
 }
 
+/// The target of the PTX that a device runs, `sm_80` for example, which is loaded there.
+pub fn target(device: DLDevice) -> Result<&'static str> {
+    Ok(Module::on(driver()?, device.device_id)?.target)
+}
+
 /// The most specific PTX that runs on a device, loaded there. It stays until the process ends.
 #[derive(Clone, Copy)]
 pub struct Module {
     pub context: Handle,
+    target: &'static str,
     handle: Handle,
 }
 
@@ -104,7 +110,7 @@ impl Module {
         // SAFETY: writes one integer.
         let code = unsafe { (driver.cuDeviceGet)(&mut device, id) };
         driver.check(code, || format!("there is no device cuda:{id}"))?;
-        let candidates = candidates(driver, device, id)?;
+        let candidates = candidates(driver, id)?;
         // SAFETY: writes one handle.
         let code = unsafe { (driver.cuDevicePrimaryCtxRetain)(&mut context, device) };
         driver.check(code, || format!("cannot use cuda:{id}"))?;
@@ -112,7 +118,12 @@ impl Module {
         let _relaxed = Relaxed::enter(driver);
         for ptx in &candidates {
             if let Some(handle) = ptx.load(driver, id)? {
-                return Ok(Self { context, handle });
+                let target = ptx.target();
+                return Ok(Self {
+                    context,
+                    target,
+                    handle,
+                });
             }
         }
         let tried = candidates
@@ -128,14 +139,8 @@ impl Module {
 }
 
 /// The PTX that a device runs, the most specific first; an error where there is none.
-fn candidates(driver: &Driver, device: c_int, id: i32) -> Result<Vec<Ptx>> {
-    let attribute = |attribute| {
-        let mut value = 0;
-        // SAFETY: writes one integer.
-        let code = unsafe { (driver.cuDeviceGetAttribute)(&mut value, attribute, device) };
-        let done = driver.check(code, || format!("cannot ask cuda:{id} for its capability"));
-        done.map(|()| value)
-    };
+fn candidates(driver: &Driver, id: i32) -> Result<Vec<Ptx>> {
+    let attribute = |name| attribute(driver, id, name);
     let major = attribute(driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
     let candidates = choose(Ptx::all(), major, minor);
@@ -147,6 +152,38 @@ fn candidates(driver: &Driver, device: c_int, id: i32) -> Result<Vec<Ptx>> {
         Ptx::all().map(Ptx::target).collect::<Vec<_>>().join(", ")
     );
     Ok(candidates)
+}
+
+/// The most bytes of shared memory that a block may have on a device.
+pub fn shared_bytes(device: DLDevice) -> Result<u32> {
+    static BYTES: PerDevice<u32> = PerDevice::new();
+    let name = driver::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    let id = device.device_id;
+    BYTES.get(id, || Ok(attribute(driver()?, id, name)? as u32))
+}
+
+/// Multiprocessors of a device: as many blocks run at a time, at least.
+pub fn multiprocessors(device: DLDevice) -> Result<u32> {
+    static COUNTS: PerDevice<u32> = PerDevice::new();
+    let name = driver::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+    let id = device.device_id;
+    COUNTS.get(id, || Ok(attribute(driver()?, id, name)? as u32))
+}
+
+/// What a device is like, by one of the `CU_DEVICE_ATTRIBUTE` constants.
+fn attribute(driver: &Driver, id: i32, name: c_int) -> Result<c_int> {
+    let (mut device, mut value) = (0, 0);
+    // SAFETY: each writes one integer.
+    let code = unsafe {
+        match (driver.cuDeviceGet)(&mut device, id) {
+            0 => (driver.cuDeviceGetAttribute)(&mut value, name, device),
+            code => code,
+        }
+    };
+    driver.check(code, || {
+        format!("cannot ask cuda:{id} for attribute {name}")
+    })?;
+    Ok(value)
 }
 
 /// Those that run on a device, in the opposite order.
@@ -173,6 +210,10 @@ fn runs(target: &str, major: c_int, minor: c_int) -> bool {
 pub struct PerDevice<T>(RwLock<Vec<Option<T>>>);
 
 impl<T: Copy> PerDevice<T> {
+    #[expect(
+        clippy::new_without_default,
+        reason = "it is for statics, whose value must be constant"
+    )]
     pub const fn new() -> Self {
         Self(RwLock::new(Vec::new()))
     }

@@ -28,8 +28,8 @@ def test_a_launch_without_a_driver_says_so(kernel, contract):
     with pytest.raises(
         RuntimeError, match="no CUDA driver: .*install the NVIDIA driver"
     ):
-        example.call(kernel, contract)
+        example.prepare(kernel, contract)()
 
 
 def test_an_empty_tensor_needs_no_driver(kernel, contract):
-    example.call(kernel, contract, count=0)
+    example.prepare(kernel, contract, count=0)()

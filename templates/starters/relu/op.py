@@ -1,7 +1,7 @@
 """Element-wise ``max(x, 0)``."""
 
 from ._ops import ops
-from ._outputs import empty
+from ._outputs import empty_like
 
 
 def relu(x, out=None):
@@ -24,6 +24,6 @@ def relu(x, out=None):
             ``out`` overlaps a part of ``x``.
     """
     if out is None:
-        out = empty(x)
+        out = empty_like(x)
     ops.relu(x, out)
     return out

@@ -1,3 +1,4 @@
+«% from "templates/starters/" ~ kernel ~ "/starter.jinja" import features, only_in %»
 «% if device_compiler == "cuda-oxide" %»
 //! The kernels: one module for each op, compiled to PTX by `python kernels/build_ptx.py`.
 //!
@@ -18,9 +19,12 @@ pub mod «name»;
 
 #![cfg(target_arch = "nvptx64")]
 #![no_std]
-#![feature(abi_ptx, asm_experimental_arch, f16, stdarch_nvptx)]
+#![feature(«(["abi_ptx", "asm_experimental_arch", "f16", "stdarch_nvptx"] + features) | sort | join(", ")»)]
 
-«% for name in device_modules | sort %»
+«% for name in device_modules | sort if "/" not in name %»
+«% if name in only_in %»
+#[cfg(ptx_target = "«only_in[name]»")]
+«% endif %»
 pub mod «name»;
 «% endfor %»
 

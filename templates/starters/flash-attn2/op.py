@@ -1,0 +1,101 @@
+"""Attention in the manner of FlashAttention-2 (Dao 2023, arXiv:2307.08691)."""
+
+from ._ops import ops
+from ._outputs import empty_like
+
+
+def flash_attn_func(
+    q,
+    k,
+    v,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    return_lse=False,
+    out=None,
+):
+    """``softmax(softmax_scale * q @ k^T) @ v`` for each batch entry and head.
+
+    With fewer heads in ``k`` and ``v`` than in ``q`` (grouped-query and multi-query
+    attention), query head ``h`` uses head ``h // (heads_q / heads_k)`` of them.
+
+    Queries and keys end together: query ``i`` stands at ``i + seqlen_k - seqlen_q``
+    among the keys. A query that sees no key has zeros as its result and +inf as its
+    log-sum-exp.
+
+    Args:
+«% if backend == "rust-cuda" %»
+        q: (batch, seqlen_q, heads_q, dim) on a CUDA device; float16 or bfloat16; dim a
+            multiple of 8 from 32 to 256. From torch, numpy or any library with
+            ``__dlpack__``. Only the last dimension must be contiguous; the address and
+            the other strides are multiples of 16 bytes.
+«% else %»
+        q: (batch, seqlen_q, heads_q, dim) on the CPU; float32, float16 or bfloat16;
+            dim a multiple of 8 from 32 to 256. From torch, numpy or any library with
+            ``__dlpack__``. Only the last dimension must be contiguous.
+«% endif %»
+        k: (batch, seqlen_k, heads_k, dim) of the dtype of ``q``, where heads_k divides
+            heads_q.
+        v: As ``k``.
+        softmax_scale: Factor of the products of queries and keys, above 0; by default
+            ``dim ** -0.5``.
+        causal: Whether a query sees no key after its own position.
+        window_size: (left, right): how many keys before and after its own position a
+            query sees, besides that at its position; a negative number for all.
+        softcap: If above 0, scores become ``softcap * tanh(scores / softcap)``.
+        alibi_slopes: float32 (heads_q,) or (batch, heads_q): each score is lowered by
+            the slope times the distance between query and key.
+        return_lse: Whether to return the logarithms of the softmax's denominators, too.
+        out: Where to write: a contiguous tensor of the shape, dtype and device of
+            ``q``. A new one by default, for torch and numpy.
+
+    Returns:
+        ``out``, or ``(out, lse)`` with a new float32 ``lse`` (batch, heads_q, seqlen_q).
+
+    Raises:
+        TypeError: A tensor has another dtype or is no tensor.
+        ValueError: A shape, stride, device or number is not as above, or ``out``
+            overlaps an input.
+    """
+    if out is None:
+        out = empty_like(q)
+    lse = empty_like(q, lse_shape(q), "float32", "lse") if return_lse else None
+    left, right = window_size
+    window, scores = (left, 0 if causal else right), (softmax_scale, softcap)
+    ops.fwd(q, k, v, alibi_slopes, out, lse, window, scores)
+    return (out, lse) if return_lse else out
+
+
+def fwd(
+    q,
+    k,
+    v,
+    alibi_slopes,
+    softmax_scale,
+    is_causal,
+    window_left,
+    window_right,
+    softcap,
+    out=None,
+    lse=None,
+):
+    """`flash_attn_func` with every argument given, and with ``lse`` to write to.
+
+    Returns:
+        ``(out, lse)``.
+    """
+    if out is None:
+        out = empty_like(q)
+    if lse is None:
+        lse = empty_like(q, lse_shape(q), "float32", "lse")
+    window = (window_left, 0 if is_causal else window_right)
+    ops.fwd(q, k, v, alibi_slopes, out, lse, window, (softmax_scale, softcap))
+    return out, lse
+
+
+def lse_shape(q):
+    # For any rank: the op says what is wrong with q.
+    batch, seqlen, heads = q.shape[:1], q.shape[1:2], q.shape[2:3]
+    return (*batch, *heads, *seqlen)
