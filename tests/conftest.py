@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from kernel_new import questions
 from kernel_new.create import Request, create
@@ -170,3 +171,48 @@ def tree(directory: Path) -> dict[str, bytes]:
         for file in sorted(directory.rglob("*"))
         if file.is_file() and ".git" not in file.relative_to(directory).parts
     }
+
+
+def git(path: Path, *arguments: str) -> str:
+    """Run git in a repository; what it prints."""
+    return subprocess.run(["git", *arguments], cwd=path, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def committed(path: Path, **answers: Any) -> Path:
+    """A new repository with everything in it committed."""
+    made = make(path, **answers).path
+    git(made, "add", "--all")
+    git(made, "commit", "--quiet", "--message", "Start")
+    return made
+
+
+def shared_target() -> dict[str, str]:
+    """An environment in which release builds compile their dependencies once."""
+    return {**os.environ, "CARGO_TARGET_DIR": str(Path(os.environ["HOME"]) / "target")}
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def released(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, run: Run) -> Path:
+    """A repository of each backend with its release build, made by one of the test processes; not to be changed.
+
+    Its report is beside it, as `report.json`.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / f"released-{request.param}"
+    with FileLock(f"{shared}.lock"):
+        report = shared / "report.json"
+        if not report.exists():
+            shutil.rmtree(shared, ignore_errors=True)
+            made = committed(shared / "demo-kernel", backend=request.param)
+            level = "test" if request.param == "rust-cpu" else "load"
+            finished = run("build", made, "--release-check", "--verify", level, "--json", env=shared_target())
+            report.write_text(finished.stdout)
+    return shared / "demo-kernel"
+
+
+@pytest.fixture
+def release(released: Path, tmp_path: Path) -> Path:
+    """A copy of one's own."""
+    copy = tmp_path / released.name
+    shutil.copytree(released, copy)
+    return copy

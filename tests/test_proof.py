@@ -86,8 +86,8 @@ def test_another_exported_symbol_is_refused(cpu: Path) -> None:
 
 def test_a_library_linked_to_cuda_is_refused() -> None:
     with pytest.raises(KernelNewError, match=r"linked to libcuda\.so\.1"):
-        verify._check_symbols(["__tvm_ffi_relu"], ["libc.so.6", "libcuda.so.1"])
-    verify._check_symbols(["__tvm_ffi_relu"], ["libc.so.6", "libtvm_ffi.so"])
+        verify.check_symbols(["__tvm_ffi_relu"], ["libc.so.6", "libcuda.so.1"])
+    verify.check_symbols(["__tvm_ffi_relu"], ["libc.so.6", "libtvm_ffi.so"])
 
 
 def test_a_crate_without_a_dynamic_library_is_explained(cpu: Path) -> None:

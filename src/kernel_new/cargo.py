@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,19 @@ def target_directory(path: Path) -> Path:
     return Path(json.loads(finished.stdout)["target_directory"])
 
 
-def build(path: Path, progress: Progress | None = None) -> Built:
+def build(
+    path: Path,
+    progress: Progress | None = None,
+    *,
+    command: Sequence[str] = ("cargo", "build"),
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    again: str = "cargo build --release --locked",
+) -> Built:
     """Build the host crate in `path` for release, with its lock as it is.
+
+    `command` is another than `cargo build` with the same messages, with `options` of its own; `again` is what a user
+    runs after a failure.
 
     Raises:
         MissingToolError: cargo is missing or too old.
@@ -81,11 +92,11 @@ def build(path: Path, progress: Progress | None = None) -> Built:
                 done.add(message["package_id"])
                 progress(message["target"]["name"], len(done), max(total, len(done)))
 
-    command = ["cargo", "build", "--release", "--locked", "--message-format=json"]
-    finished = process.run(command, cwd=path, on_line=on_line)
+    line = [*command, "--release", "--locked", "--message-format=json", *options]
+    finished = process.run(line, cwd=path, env=env, on_line=on_line)
     if finished.code:
         rendered = "\n".join(_errors(messages)) or finished.stderr
-        raise CommandError("the crate does not compile", f"Once it is mended: {' '.join(command[:-1])}", rendered)
+        raise CommandError("the crate does not compile", f"Once it is mended: {again}", rendered)
     libraries = [Path(file) for message in messages for file in _libraries(message)]
     if not libraries:
         raise KernelNewError('cargo built no dynamic library: crate-type in Cargo.toml must contain "cdylib"')

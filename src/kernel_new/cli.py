@@ -13,6 +13,7 @@ import kernel_new
 from kernel_new import questions
 from kernel_new.errors import KernelNewError, UsageError
 from kernel_new.report import Level, Quiet, Report, Watcher
+from kernel_new.targets import Platform
 
 
 class _DefaultToNew(TyperGroup):
@@ -158,6 +159,40 @@ def verify(
         from kernel_new import console
 
         console.show_json(report.as_json())
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def build(
+    path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
+    platform: Annotated[
+        list[Platform] | None,
+        typer.Option("--platform", help="What to build for; repeatable. This machine's by default."),
+    ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Link against this machine's glibc, with cargo alone: not for the Hub.")
+    ] = False,
+    release_check: Annotated[
+        bool, typer.Option("--release-check", help="Check what kernel-builder's check-builds and check-abi do.")
+    ] = False,
+    level: Annotated[Level, typer.Option("--verify", help="How far to prove what was built.")] = Level.TEST,
+    json: Json = False,
+    quiet: Silent = False,
+) -> None:
+    """Build every variant that the repository declares into build/, ready for the Hub."""
+    from kernel_new import console
+    from kernel_new.build import Request
+    from kernel_new.build import build as build_all
+    from kernel_new.project import Project
+
+    request = Request(tuple(platform or ()), local, release_check, level)
+    report = build_all(Project.read(path.resolve()), request, _watcher(json or quiet))
+    if json:
+        console.show_json(report.as_json())
+    elif quiet:
+        console.show_failures(report)
+    else:
+        console.show_built(report)
     raise typer.Exit(0 if report.ok else 1)
 
 

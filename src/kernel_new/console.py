@@ -22,6 +22,10 @@ DOING = {
     "build": "Building with cargo",
     "load": "Loading through kernels",
     "test": "Running its tests",
+    "ptx": "Comparing the PTX with its sources",
+    "card": "Filling in the card",
+    "layout": "Laying out the variants",
+    "check": "Checking for the Hub",
 }
 OUTPUT_LINES = 40
 """Lines of a failed program's output that are shown: the last ones, where its errors are."""
@@ -78,7 +82,8 @@ class Live:
         self.bar.stop()
         for task in self.bar.task_ids:
             self.bar.remove_task(task)
-        show_step(step, self.console)
+        if step.ok or not step.fatal:
+            show_step(step, self.console)
 
 
 def show_step(step: Step, console: Console) -> None:
@@ -113,7 +118,8 @@ def show_error(error: KernelNewError) -> None:
 
 def show_error_json(error: KernelNewError) -> None:
     """The same as a document on stdout."""
-    show_json({"ok": False, "error": error.message, "hint": error.hint})
+    output = {"output": error.output} if isinstance(error, CommandError) and error.output else {}
+    show_json({"ok": False, "error": error.message, "hint": error.hint, **output})
 
 
 def show_json(document: Any) -> None:
@@ -141,6 +147,24 @@ def show_next(report: Report) -> None:
     console.print("Next:")
     for line in report.next:
         console.print(f"  {escape(line)}")
+
+
+def show_failures(report: Report) -> None:
+    """The steps that failed, on stderr, for a command that showed nothing while it worked."""
+    for step in report.steps:
+        if not step.ok:
+            show_step(step, stderr())
+
+
+def show_built(report: Report) -> None:
+    """Which variants are in build/ now; nothing changed there after a failure."""
+    console = stdout()
+    if not report.ok:
+        console.print(f"[bold]{escape(str(report.path / 'build'))}[/] is as it was.")
+        return
+    for directory in sorted({file.rpartition("/metadata.json")[0] for file in report.files} - {""}):
+        console.print(f"  {escape(directory)}")
+    console.print(f"Next: {escape(report.next[0])}")
 
 
 def show_dry_run(report: Report, command: str) -> None:

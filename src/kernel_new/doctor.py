@@ -12,6 +12,11 @@ from kernel_new import cargo, process
 from kernel_new.errors import KernelNewError
 
 PACKAGES = {"apache-tvm-ffi": "0.1.15", "kernels": "0.17.2", "numpy": "1.26", "pytest": "8.0"}
+BUILD_PACKAGES = {
+    "cargo-zigbuild": "to build for the Hub",
+    "ziglang": "to build for the Hub",
+    "kernel-abi-check": "to check builds, and to publish",
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ def examine() -> list[Requirement]:
         _nvptx(),
         _cuda_oxide(),
         _ptxas(),
+        *(_optional(name, wanted) for name, wanted in BUILD_PACKAGES.items()),
         _gpu(),
     ]
 
@@ -75,6 +81,15 @@ def _package(name: str, minimum: str) -> Requirement:
     except PackageNotFoundError:
         return Requirement(name, f">= {minimum}", "missing", False, how)
     return Requirement(name, f">= {minimum}", found, Version(found) >= Version(minimum), how)
+
+
+def _optional(name: str, wanted: str) -> Requirement:
+    how = f"{sys.executable} -m pip install {name}"
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return Requirement(name, wanted, "missing", False, how, optional=True)
+    return Requirement(name, wanted, found, True, how, optional=True)
 
 
 def _tvm_ffi_config() -> Requirement:

@@ -67,6 +67,16 @@ class Project:
         return str(self.build["general"]["backends"][0])
 
     @property
+    def backends(self) -> list[str]:
+        """All backends that it declares."""
+        return [str(backend) for backend in self.build["general"]["backends"]]
+
+    @property
+    def repo_id(self) -> str:
+        """Where it is on the Hub, as OWNER/NAME; empty where build.toml does not say."""
+        return str((self.build["general"].get("hub") or {}).get("repo-id", ""))
+
+    @property
     def capabilities(self) -> list[str]:
         """CUDA capabilities that it declares; none for a CPU kernel."""
         kernels = self.build["kernel"].values()

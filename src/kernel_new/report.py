@@ -34,6 +34,8 @@ class Step:
     detail: str = ""
     hint: str = ""
     output: str = ""
+    fatal: bool = False
+    """Whether its failure ends the command, whose error then says what this step would."""
 
 
 class Watcher(Protocol):
@@ -87,7 +89,7 @@ class Report:
     @contextmanager
     def step(self, name: str, watcher: Watcher, *, fatal: bool = False) -> Iterator[Step]:
         """Time a step, and record its failure; raise it as well where it is fatal to the command."""
-        step = Step(name)
+        step = Step(name, fatal=fatal)
         watcher.begin(name)
         started = time.perf_counter()
         try:
@@ -97,6 +99,7 @@ class Report:
             step.detail, step.hint = error.message, error.hint
             step.output = error.output if isinstance(error, CommandError) else ""
             if fatal:
+                watcher.end(step)
                 raise
         finally:
             step.seconds = round(time.perf_counter() - started, 3)

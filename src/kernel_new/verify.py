@@ -35,7 +35,7 @@ def prove(project: Project, level: Level, report: Report, watcher: Watcher) -> N
                 assert library is not None  # noqa: S101
                 step.detail = load(project, library)
             else:
-                step.detail = test(project)
+                step.detail = test(project, None)
 
 
 def load(project: Project, library: Path) -> str:
@@ -45,7 +45,16 @@ def load(project: Project, library: Path) -> str:
         CommandError: It cannot be loaded.
         KernelNewError: It has no function, exports more than its ops, or is linked to CUDA.
     """
-    directory = variant.stage(project, library)
+    return load_variant(project, variant.stage(project, library))
+
+
+def load_variant(project: Project, directory: Path) -> str:
+    """Load the variant laid out in `directory`, in a process of its own, and check what its library exports and needs.
+
+    Raises:
+        CommandError: It cannot be loaded.
+        KernelNewError: It has no function, exports more than its ops, or is linked to CUDA.
+    """
     command = [sys.executable, "-m", "kernel_new.loading", str(directory)]
     finished = process.run(command, cwd=directory, env=_quiet(), timeout=300)
     if finished.code:
@@ -56,11 +65,18 @@ def load(project: Project, library: Path) -> str:
             "the kernel has no functions", f"List them in __all__ of {project.package / '__init__.py'}."
         )
     if found["exports"] is not None:
-        _check_symbols(found["exports"], found["needed"])
+        check_symbols(found["exports"], found["needed"])
     return f"{directory.name}: {', '.join(found['functions'])}"
 
 
-def _check_symbols(exports: list[str], needed: list[str]) -> None:
+def is_chosen(variants: Path) -> bool:
+    """Whether `kernels` finds a variant for this machine in the directory `variants`: for CUDA, a GPU must be there."""
+    code = "import kernels, pathlib, sys; kernels.get_local_kernel(pathlib.Path(sys.argv[1]))"
+    return process.run([sys.executable, "-c", code, str(variants)], env=_quiet(), timeout=300).code == 0
+
+
+def check_symbols(exports: list[str], needed: list[str]) -> None:
+    """Raise `KernelNewError` unless a library exports its ops only, and needs nothing of CUDA."""
     if foreign := [symbol for symbol in exports if not symbol.startswith("__tvm_ffi_")]:
         raise KernelNewError(
             f"the library exports more than its ops: {', '.join(foreign[:5])}",
@@ -75,14 +91,19 @@ def _check_symbols(exports: list[str], needed: list[str]) -> None:
         )
 
 
-def test(project: Project) -> str:
+def test(project: Project, variants: Path | None) -> str:
     """Run the repository's own tests; their closing line.
+
+    They load the kernel from the directory `variants`, or build it and lay it out themselves.
 
     Raises:
         CommandError: One failed, or none ran.
     """
     command = [sys.executable, "-m", "pytest", "-q", "--color=no"]
-    finished = process.run(command, cwd=project.path, env=_quiet())
+    environment = _quiet()
+    if variants:
+        environment["LOCAL_KERNELS"] = f"{project.repo_id}={variants}"
+    finished = process.run(command, cwd=project.path, env=environment)
     lines = finished.stdout.strip().splitlines()
     if finished.code:
         raise CommandError(
