@@ -197,6 +197,38 @@ def build(
 
 
 @app.command()
+def publish(
+    path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
+    repo_id: Annotated[
+        str | None, typer.Option("--repo-id", metavar="OWNER/NAME", help="Where to; build.toml says it otherwise.")
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Create the repository as a private one.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; show all that would be sent.")] = False,
+    allow_unproven: Annotated[
+        bool, typer.Option("--allow-unproven", help="Publish what was not tested, or fails the Hub's checks.")
+    ] = False,
+    allow_dirty: Annotated[
+        bool, typer.Option("--allow-dirty", help="Publish what was built with uncommitted changes, or of no commit.")
+    ] = False,
+    allow_stale: Annotated[bool, typer.Option("--allow-stale", help="Publish what is older than its sources.")] = False,
+    json: Json = False,
+    quiet: Silent = False,
+) -> None:
+    """Publish what `kernel-new build` built on the Hub."""
+    from kernel_new import console
+    from kernel_new.project import Project
+    from kernel_new.publish import Request
+    from kernel_new.publish import publish as publish_all
+
+    request = Request(repo_id, private, dry_run, allow_unproven, allow_dirty, allow_stale)
+    publication = publish_all(Project.read(path.resolve()), request, _watcher(json or quiet))
+    if json:
+        console.show_json(publication.as_json())
+    elif not quiet or dry_run:
+        console.show_publication(publication)
+
+
+@app.command()
 def update(
     paths: Annotated[list[Path] | None, typer.Argument(help="Kernel repositories; this one by default.")] = None,
     to: Annotated[str | None, typer.Option(metavar="VERSION", help="Another release than the newest.")] = None,

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +16,9 @@ from kernel_new.errors import CommandError, KernelNewError
 from kernel_new.report import Report, Step
 from kernel_new.update import Result
 
+if TYPE_CHECKING:
+    from kernel_new.publish import Publication
+
 DOING = {
     "render": "Writing the repository",
     "git": "Initialising git",
@@ -26,6 +29,10 @@ DOING = {
     "card": "Filling in the card",
     "layout": "Laying out the variants",
     "check": "Checking for the Hub",
+    "plan": "Asking the Hub what it has",
+    "create": "Creating the repository",
+    "branch": "Creating the branch",
+    "send": "Sending",
 }
 OUTPUT_LINES = 40
 """Lines of a failed program's output that are shown: the last ones, where its errors are."""
@@ -165,6 +172,25 @@ def show_built(report: Report) -> None:
     for directory in sorted({file.rpartition("/metadata.json")[0] for file in report.files} - {""}):
         console.print(f"  {escape(directory)}")
     console.print(f"Next: {escape(report.next[0])}")
+
+
+def show_publication(publication: "Publication") -> None:
+    """Where it is now; after a dry run, every file that would be sent or deleted."""
+    console = stdout()
+    if publication.url:
+        console.print(f"Published: {escape(publication.url)}")
+        return
+    remote = publication.remote
+    if remote and not remote.exists:
+        console.print(f"create {escape(publication.repo_id)}")
+    if remote and not remote.has_branch:
+        console.print(f"create branch {escape(publication.branch)}")
+    rows = [("send", one.branch, one.path, str(one.size), one.sha256) for one in publication.uploads]
+    rows += [("delete", one.branch, one.path, "", "") for one in publication.deletions]
+    width = max(len(row[2]) for row in rows)
+    for what, branch, path, size, digest in rows:
+        console.print(f"{what:<6} {branch:<6} {path:<{width}} {size:>9}  {digest}".rstrip(), markup=False)
+    console.print("Nothing was sent.")
 
 
 def show_dry_run(report: Report, command: str) -> None:
