@@ -47,7 +47,7 @@ impl<X: Pack, W: Pack> Rows<X, W> {
             ptx::trap(); // by which nothing can be divided
         }
         let rows_per_block = block::threads() / threads_per_row;
-        let first = block::index() * rows_per_block as usize;
+        let first = block::index() as usize * rows_per_block as usize;
         let row = first + (block::thread() / threads_per_row) as usize;
         let packs = self.len / X::LEN;
         let end = if row * self.len < self.count {
