@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -97,6 +98,9 @@ def combination_id(combination: dict[str, str]) -> str:
 @pytest.fixture(scope="session", autouse=True)
 def _isolated(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A home of its own, with the machine's Rust; nothing of the user's git or cargo settings applies."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A shell starts what it puts into the background so; what the tests start shall not be.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     home = Path.home()
     os.environ.setdefault("CARGO_HOME", str(home / ".cargo"))
     os.environ.setdefault("RUSTUP_HOME", str(home / ".rustup"))

@@ -1,7 +1,9 @@
 """Missing, broken, old and hanging tools: what each one says. The doctor needs none of them."""
 
 import os
+import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -123,3 +125,144 @@ def test_children_get_no_git_pointers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert "GIT_DIR" not in process.environment()
     assert os.environ["GIT_DIR"] == "/nowhere"
+
+
+HANGING = "trap '' INT TERM; /bin/sleep 600 & echo $! >> {alive}; wait; /bin/sleep 600"
+BAD_TOOLS = {
+    "broken": ("exit 1", "it printed nothing"),
+    "crashing": ("kill -SEGV $$", "it printed nothing"),
+    "garbage": ("printf '\\377\\376\\000\\033[2J'", "does not start"),
+    "ancient": ("echo {name} 1.70.0", "needs 1.88 or newer"),
+    "hanging": (HANGING, "did not end within 1 s and was stopped"),
+}
+GOOD = "echo {name} 1.95.0"
+
+
+def is_alive(pid: str) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize("bad", BAD_TOOLS)
+@pytest.mark.parametrize("name", ["cargo", "rustc"])
+def test_a_bad_compiler_is_named_and_the_files_are_written(
+    name: str, bad: str, tools: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, said = BAD_TOOLS[bad]
+    alive = tmp_path / "alive"
+    scripts = {"cargo": GOOD, "rustc": GOOD} | {name: script}
+    tools(**{tool: text.format(name=tool, alive=alive) for tool, text in scripts.items()})
+    monkeypatch.setattr(process, "PROBE_LIMIT", 1.0)
+    started = time.monotonic()
+    report = make(tmp_path / "demo-kernel", Level.TEST)
+    assert time.monotonic() - started < 10
+    failed = next(step for step in report.steps if not step.ok)
+    assert failed.name == "build"
+    assert name in failed.detail
+    assert said in failed.detail
+    assert failed.hint
+    assert (report.path / "Cargo.toml").is_file()
+    assert not any(is_alive(pid) for pid in (alive.read_text().split() if alive.exists() else []))
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("exit 1", "git init failed"),
+        ("kill -SEGV $$", "git init failed"),
+        ("printf '\\377\\376\\000'; exit 1", "git init failed"),
+        (HANGING, "git did not end within 1 s and was stopped"),
+        # --initial-branch is of 2020.
+        (
+            '[ "$1" = --version ] && echo git version 2.11.0 || { echo "error: unknown option" >&2; exit 129; }',
+            "git init",
+        ),
+    ],
+)
+@pytest.mark.parametrize("there", [False, True])
+def test_with_a_bad_git_nothing_is_written(
+    there: bool, bad: str, said: str, tools: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive, parent = tmp_path / "alive", tmp_path / "parent"
+    (parent / "demo-kernel" if there else parent).mkdir(parents=True)
+    tools(git=bad.format(alive=alive) if "alive" in bad else bad)
+    monkeypatch.setattr(process, "PROBE_LIMIT", 1.0)
+    with pytest.raises(CommandError, match=said) as failed:
+        make(parent / "demo-kernel")
+    assert failed.value.hint
+    assert [str(entry.relative_to(parent)) for entry in parent.rglob("*")] == (["demo-kernel"] if there else [])
+    assert not any(is_alive(pid) for pid in (alive.read_text().split() if alive.exists() else []))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize("when", ["probe", "build"])
+def test_an_interrupt_ends_a_hanging_tool_at_once(
+    when: str, number: int, tools: Callable[..., None], tmp_path: Path
+) -> None:
+    """And all that it started; the repository that was written before stays, whole."""
+    alive = tmp_path / "alive"
+    hanging = HANGING.format(alive=alive)
+    version = '[ "$1" = --version ] && { echo cargo 1.95.0; exit; }\n' if when == "build" else ""
+    tools(cargo=version + hanging, rustc="echo rustc 1.95.0")
+    command = [sys.executable, "-m", "kernel_new", str(tmp_path / "demo-kernel"), "--defaults", "--no-git"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        deadline = time.monotonic() + 30
+        while not (alive.exists() and alive.read_text().endswith("\n")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        pids = alive.read_text().split()
+        assert any(is_alive(pid) for pid in pids)
+        started = time.monotonic()
+        child.send_signal(number)
+        _, error = child.communicate(timeout=30)
+    assert time.monotonic() - started < 3
+    assert child.returncode == 130
+    assert error.decode().endswith("interrupted\n")
+    assert not any(is_alive(pid) for pid in pids)
+    assert (tmp_path / "demo-kernel/Cargo.toml").is_file()
+
+
+def test_what_a_program_leaves_running_is_not_waited_for() -> None:
+    """A server that it starts in a session of its own, such as a compiler cache, keeps its output open for ever."""
+    started = time.monotonic()
+    finished = process.run(["sh", "-c", "setsid sleep 15 & echo done; echo said >&2"])
+    assert (finished.code, finished.stdout, finished.stderr) == (0, "done\n", "said\n")
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("script", ["yes", "exec >&- 2>&-; sleep 60", "sleep 60", "yes >&2"])
+def test_a_time_limit_holds_whatever_a_program_does_with_its_output(script: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(CommandError, match="did not end within 1 s"):
+        process.run(["sh", "-c", script], timeout=1)
+    assert time.monotonic() - started < 10
+
+
+def test_the_time_limits_are_documented() -> None:
+    reference = (Path(__file__).parent.parent / "docs/reference.md").read_text(encoding="utf-8")
+    assert f"{process.PROBE_LIMIT:.0f} seconds" in reference
+    assert f"{process.TIME_LIMIT / 60:.0f} minutes" in reference
+
+
+def test_the_doctor_names_every_hanging_tool(
+    tools: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "PROBE_LIMIT", 0.3)
+    names = ("cargo", "rustc", "git", "rustup", "nvidia-smi")
+    tools(**dict.fromkeys(names, "exec /bin/sleep 60"))
+    found = {requirement.name: requirement for requirement in doctor.examine()}
+    assert not any(found[name].ok for name in ("cargo", "rustc", "git"))
+    assert "did not end" in found["cargo"].found
+
+
+def test_an_override_of_the_toolchain_is_said(
+    tools: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUSTUP_TOOLCHAIN", "stable-2020")
+    tools(cargo="echo cargo 1.95.0", rustc="echo rustc 1.40.0")
+    found = {requirement.name: requirement for requirement in doctor.examine()}
+    assert found["cargo"].found == "1.95.0 (RUSTUP_TOOLCHAIN is stable-2020)"
+    failed = next(step for step in make(tmp_path / "demo-kernel", Level.BUILD).steps if not step.ok)
+    assert failed.detail.endswith("(RUSTUP_TOOLCHAIN is stable-2020)")
+    tools(rustc="echo 'error: toolchain is not installed' >&2; echo ' 12: backtrace' >&2; exit 1")
+    failed = next(step for step in make(tmp_path / "other-kernel", Level.BUILD).steps if not step.ok)
+    assert failed.detail == "rustc does not start: toolchain is not installed (RUSTUP_TOOLCHAIN is stable-2020)"

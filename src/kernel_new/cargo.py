@@ -1,6 +1,7 @@
 """Runs cargo and reads its JSON messages: progress, the library's path, and rustc's own rendering of errors."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,12 +36,20 @@ def version(program: str = "cargo") -> Version:
     Raises:
         MissingToolError: It is missing, does not start, or says nothing that is a version.
     """
-    finished = process.run([program, "--version"], timeout=60)
+    finished = process.run([program, "--version"], timeout=process.PROBE_LIMIT)
     found = re.match(rf"{program} (\d+\.\d+\.\d+)", finished.stdout)
     if finished.code or not found:
-        said = (finished.stderr or finished.stdout).strip().splitlines()
-        raise MissingToolError(f"{program} does not start: {said[-1] if said else 'it printed nothing'}", GET_RUST)
+        said = (finished.stderr or finished.stdout).strip().splitlines() or ["it printed nothing"]
+        line = next((line for line in said if line.startswith("error: ")), said[-1])
+        reason = f"{line.removeprefix('error: ')}{toolchain()}"
+        raise MissingToolError(f"{program} does not start: {reason}", GET_RUST)
     return Version(found[1])
+
+
+def toolchain() -> str:
+    """Which toolchain the user's environment orders rustup to use, for a message; usually nothing."""
+    override = os.environ.get("RUSTUP_TOOLCHAIN")
+    return f" (RUSTUP_TOOLCHAIN is {override})" if override else ""
 
 
 def require() -> None:
@@ -51,7 +60,8 @@ def require() -> None:
         except MissingToolError as error:
             raise MissingToolError(error.message, GET_RUST) from error
         if found < MINIMUM:
-            raise MissingToolError(f"{program} is {found}, and the kernel needs {MINIMUM} or newer", GET_RUST)
+            needed = f"the kernel needs {MINIMUM} or newer"
+            raise MissingToolError(f"{program} is {found}, and {needed}{toolchain()}", GET_RUST)
 
 
 def target_directory(path: Path) -> Path:
@@ -71,16 +81,14 @@ def build(
     env: Mapping[str, str] | None = None,
     again: str = "cargo build --release --locked",
 ) -> Built:
-    """Build the host crate in `path` for release, with its lock as it is.
+    """Build the host crate in `path` for release, with its lock as it is, by a cargo that `require` found.
 
     `command` is another than `cargo build` with the same messages, with `options` of its own; `again` is what a user
     runs after a failure.
 
     Raises:
-        MissingToolError: cargo is missing or too old.
         CommandError: It does not compile; `output` is what rustc or a build script printed.
     """
-    require()
     total = _crates(path)
     messages: list[dict[str, Any]] = []
     done: set[str] = set()

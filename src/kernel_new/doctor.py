@@ -49,7 +49,7 @@ def examine() -> list[Requirement]:
 def _first_line(*command: str) -> str:
     """The first line that a program prints; empty where it is missing or fails."""
     try:
-        finished = process.run(command, timeout=60)
+        finished = process.run(command, timeout=process.PROBE_LIMIT)
     except KernelNewError:
         return ""
     lines = finished.stdout.strip().splitlines()
@@ -62,7 +62,7 @@ def _rust(program: str) -> Requirement:
         found = cargo.version(program)
     except KernelNewError as error:
         return Requirement(program, wanted, error.message, False, cargo.GET_RUST)
-    return Requirement(program, wanted, str(found), found >= cargo.MINIMUM, cargo.GET_RUST)
+    return Requirement(program, wanted, f"{found}{cargo.toolchain()}", found >= cargo.MINIMUM, cargo.GET_RUST)
 
 
 def _git() -> Requirement:
@@ -120,7 +120,7 @@ def _has_nvptx(sysroot: Path) -> bool:
 
 def _lines(*command: str) -> list[str]:
     try:
-        finished = process.run(command, timeout=60)
+        finished = process.run(command, timeout=process.PROBE_LIMIT)
     except KernelNewError:
         return []
     return finished.stdout.strip().splitlines() if finished.code == 0 else []

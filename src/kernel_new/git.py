@@ -1,19 +1,31 @@
 """git, in repositories of the user's."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from kernel_new import process
-from kernel_new.errors import CommandError, KernelNewError
+from kernel_new.errors import CommandError, KernelNewError, MissingToolError
 
 
 def enclosing(directory: Path) -> Path | None:
     """The work tree that `directory` lies in; None outside of any, or without git."""
     try:
-        finished = process.run(["git", "rev-parse", "--show-toplevel"], cwd=directory, timeout=60)
+        finished = process.run(["git", "rev-parse", "--show-toplevel"], cwd=directory, timeout=process.PROBE_LIMIT)
     except KernelNewError:
         return None
     return Path(finished.stdout.strip()) if finished.code == 0 and finished.stdout.strip() else None
+
+
+def marked(directory: Path) -> Path | None:
+    """The nearest directory upwards with a `.git`, also where git itself cannot or does not want to read it."""
+    return next((place for place in (directory, *directory.parents) if (place / ".git").exists()), None)
+
+
+def probe() -> None:
+    """Raise `CommandError` where git hangs: copier, which calls it for every file, would wait for ever."""
+    with suppress(MissingToolError):
+        process.run(["git", "--version"], timeout=process.PROBE_LIMIT)
 
 
 def initialise(directory: Path) -> None:
@@ -24,7 +36,7 @@ def initialise(directory: Path) -> None:
         CommandError: git refuses.
     """
     finished = process.run(
-        ["git", "init", "--quiet", "--initial-branch=main", "--template="], cwd=directory, timeout=60
+        ["git", "init", "--quiet", "--initial-branch=main", "--template="], cwd=directory, timeout=process.PROBE_LIMIT
     )
     if finished.code:
         raise CommandError("git init failed", "Create it without git: --no-git", finished.stderr)
@@ -33,6 +45,8 @@ def initialise(directory: Path) -> None:
 def require_clean(directory: Path, *, changes: bool = False) -> None:
     """Raise `KernelNewError` unless `directory` is in a git repository, and, but for `changes`, has none."""
     if enclosing(directory) is None:
+        if marked(directory):
+            run(directory, "rev-parse", "--show-toplevel")  # It says why it cannot be used.
         raise KernelNewError(f"{directory} is no git repository", "git init && git add --all && git commit")
     if not changes and (found := run(directory, "status", "--porcelain", "--untracked-files=all", "--", ".")):
         raise KernelNewError(
@@ -47,7 +61,9 @@ def run(directory: Path, *arguments: str) -> str:
     Raises:
         CommandError: git refuses.
     """
-    finished = process.run(["git", "-c", f"core.hooksPath={os.devnull}", *arguments], cwd=directory, timeout=300)
+    # Neither hooks nor a file system monitor of the repository's: what it holds is not run.
+    settings = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false")
+    finished = process.run(["git", *settings, *arguments], cwd=directory, timeout=300)
     if finished.code:
         raise CommandError(f"git {arguments[0]} failed in {directory}", output=finished.stderr)
     return finished.stdout

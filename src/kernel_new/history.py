@@ -95,9 +95,13 @@ def _git(directory: Path, *arguments: str) -> str:
     safe = ("-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null")
     command = ["git", *safe, *arguments]
     try:
-        finished = subprocess.run(command, cwd=directory, env={**kept, **neutral}, capture_output=True, text=True)
+        finished = subprocess.run(
+            command, cwd=directory, env={**kept, **neutral}, capture_output=True, text=True, timeout=300
+        )
     except OSError as error:
         raise MissingToolError("git is not installed", "apt install git, or https://git-scm.com") from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(f"git {arguments[0]} did not end within 300 s", "Run it by hand.") from error
     if finished.returncode:
         raise CommandError(f"git {arguments[0]} failed in {directory}", output=finished.stderr)
     return finished.stdout

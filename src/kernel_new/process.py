@@ -5,18 +5,27 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread, Timer
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import IO
 
 from kernel_new.errors import CommandError, MissingToolError
 
 TIME_LIMIT = 1800.0
-"""Seconds after which a program counts as hanging."""
+"""Seconds after which a build, a test run or any other real work counts as hanging."""
+PROBE_LIMIT = 20.0
+"""Seconds for a program to say its version, or something else that takes no work."""
+GRACE = 1.0
+"""Seconds to wait for output after a program's end: what it left running may hold its output open for ever."""
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals by which a user or the system ends a command."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +62,43 @@ def run(
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = TIME_LIMIT,
+    timeout: float | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> Finished:
     """Run a program to its end. `on_line` sees each line of its standard output as it comes.
 
     Raises:
         MissingToolError: There is no such program, or it cannot be executed.
-        CommandError: It did not end within `timeout` seconds, and was killed with its children.
+        CommandError: It did not end within `timeout` seconds (`TIME_LIMIT`), and was killed with its children.
     """
     name = Path(command[0]).name
+    limit = TIME_LIMIT if timeout is None else timeout
+    child = _start(name, command, cwd, env)
+    _running.add(child)
+    stderr: list[str] = []
     try:
-        child = subprocess.Popen(
+        lines: SimpleQueue[str | None] = SimpleQueue()
+        _thread(child.stdout, lines.put, lambda: lines.put(None))
+        errors = _thread(child.stderr, stderr.append)
+        stdout = list(_until(time.monotonic() + limit, child, lines, on_line))
+        code = child.wait(timeout=limit)  # It may have closed its output, and go on.
+        errors.join(GRACE)
+    except (TimeoutError, subprocess.TimeoutExpired) as error:
+        raise CommandError(
+            f"{name} did not end within {limit:.0f} s and was stopped",
+            "Run it by hand to see what it waits for.",
+            "".join(stderr),
+        ) from error
+    finally:
+        _kill(child)
+        _running.discard(child)
+    return Finished(code, "".join(stdout), "".join(stderr))
+
+
+def _start(name: str, command: Sequence[str | Path], cwd: Path | None, env: Mapping[str, str] | None) -> "Child":
+    """Start a program in a session of its own, so that all of it can be ended."""
+    try:
+        return subprocess.Popen(
             [str(part) for part in command],
             cwd=cwd,
             env=dict(env) if env is not None else environment(),
@@ -79,45 +113,49 @@ def run(
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise MissingToolError(f"{name} could not be run: {reason}", "kernel-new doctor") from error
-    _running.add(child)
-    expired: list[bool] = []
-
-    def expire() -> None:
-        expired.append(True)
-        _kill(child)
-
-    timer = Timer(timeout, expire)
-    timer.start()
-    stderr: list[str] = []
-    reader = Thread(target=lambda stream: stderr.append(stream.read()), args=(child.stderr,))
-    reader.start()
-    try:
-        stdout = "".join(_lines(child.stdout, on_line))
-        reader.join()
-        code = child.wait()
-    finally:
-        timer.cancel()
-        _kill(child)
-        _running.discard(child)
-    if expired:
-        raise CommandError(
-            f"{name} did not end within {timeout:.0f} s and was stopped",
-            "Run it by hand to see what it waits for.",
-            "".join(stderr),
-        )
-    return Finished(code, stdout, "".join(stderr))
 
 
-def _lines(stream: IO[str] | None, on_line: Callable[[str], None] | None) -> list[str]:
-    lines: list[str] = []
-    for line in stream or ():
-        lines.append(line)
+def _thread(
+    stream: IO[str] | None, take: Callable[[str], None], done: Callable[[], None] = lambda: None
+) -> threading.Thread:
+    """Reads a stream line by line in the background, where nobody has to wait for its end."""
+
+    def read() -> None:
+        with suppress(ValueError, OSError), stream or nullcontext():
+            for line in stream or ():
+                take(line)
+        done()
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread
+
+
+def _until(
+    deadline: float, child: "Child", lines: "SimpleQueue[str | None]", on_line: Callable[[str], None] | None
+) -> Iterator[str]:
+    """The lines of a program's output, to its end; `TimeoutError` at the deadline."""
+    ended: float | None = None
+    while True:
+        now = time.monotonic()
+        if ended is None and child.poll() is not None:
+            ended = now
+        if now >= deadline and ended is None:
+            raise TimeoutError
+        if now >= deadline or (ended is not None and lines.empty() and now >= ended + GRACE):
+            return
+        try:
+            line = lines.get(timeout=0.1)
+        except Empty:
+            continue
+        if line is None:
+            return
+        yield line
         if on_line is not None:
             on_line(line)
-    return lines
 
 
-def _kill(child: subprocess.Popen[str]) -> None:
+def _kill(child: "Child") -> None:
     """End a program and all that it started."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
@@ -128,7 +166,8 @@ def _kill(child: subprocess.Popen[str]) -> None:
         child.wait(timeout=5)
 
 
-_running: set[subprocess.Popen[str]] = set()
+Child = subprocess.Popen[str]
+_running: set[Child] = set()
 
 
 def stop_all() -> None:
@@ -138,14 +177,35 @@ def stop_all() -> None:
 
 
 @contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold Ctrl-C and its like back, until what was begun is undone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Signals reach the main thread only.
+        return
+    held: list[int] = []
+    numbers = [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, lambda number, frame: held.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if held:
+        raise KeyboardInterrupt
+
+
+@contextmanager
 def terminated_is_interrupted() -> Iterator[None]:
     """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that what was begun is undone."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # What is ignored stays so: `nohup` ignores SIGHUP.
+    before = {number: handler for number in ENDING[1:] if (handler := signal.getsignal(number)) != signal.SIG_IGN}
     try:
+        for number in before:
+            signal.signal(number, interrupt)
         yield
     finally:
         for number, handler in before.items():

@@ -101,6 +101,12 @@ class Report:
             if fatal:
                 watcher.end(step)
                 raise
+        except OSError as error:
+            # Such as a full disk while the built library is copied.
+            if fatal:
+                raise
+            step.ok = False
+            step.detail = f"{error.filename or name}: {error.strerror or error}"
         finally:
             step.seconds = round(time.perf_counter() - started, 3)
         self.steps.append(step)

@@ -26,10 +26,11 @@ def prove(project: Project, level: Level, report: Report, watcher: Watcher) -> N
             continue
         with report.step(name, watcher) as step:
             if name is Level.BUILD:
+                cargo.require()
                 warm.target(project.path, watcher.progress)
                 built = cargo.build(project.path, watcher.progress)
                 library = built.library
-                step.detail = f"{library.name}, {library.stat().st_size / 1e6:.1f} MB"
+                step.detail = f"{library.name}, {library.stat().st_size / 1e6:.1f} MB{cargo.toolchain()}"
                 step.hint = "\n".join(built.warnings)
             elif name is Level.LOAD:
                 assert library is not None  # noqa: S101
@@ -55,7 +56,8 @@ def load_variant(project: Project, directory: Path) -> str:
         CommandError: It cannot be loaded.
         KernelNewError: It has no function, exports more than its ops, or is linked to CUDA.
     """
-    command = [sys.executable, "-m", "kernel_new.loading", str(directory)]
+    # -P: a module of the kernel's that is called like one of Python's must not take its place.
+    command = [sys.executable, "-P", "-m", "kernel_new.loading", str(directory)]
     finished = process.run(command, cwd=directory, env=_quiet(), timeout=300)
     if finished.code:
         raise CommandError(f"kernels cannot load {directory.name}", output=finished.stderr)
@@ -99,7 +101,7 @@ def test(project: Project, variants: Path | None) -> str:
     Raises:
         CommandError: One failed, or none ran.
     """
-    command = [sys.executable, "-m", "pytest", "-q", "--color=no"]
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "--color=no"]
     environment = _quiet()
     if variants:
         environment["LOCAL_KERNELS"] = f"{project.repo_id}={variants}"

@@ -29,10 +29,11 @@ def target(path: Path, progress: cargo.Progress | None = None) -> bool:
     """
     destination = path / "target"
     with suppress(Exception):
-        cargo.require()
         if destination.exists() or cargo.target_directory(path) != destination.resolve():
             return False
         cache = user_cache_path("kernel-new") / "dependencies"
+        if not cache.is_absolute():
+            return False  # There is no home: `~` is then left as it is.
         files = _package(path)
         shared = cache / _key(path, files)
         cache.mkdir(parents=True, exist_ok=True)
