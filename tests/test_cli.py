@@ -154,6 +154,7 @@ def test_files_are_utf8_whatever_the_locale(output: list[str], tmp_path: Path) -
     assert finished.returncode == 0, finished.stderr.decode()
     assert (finished.stdout + finished.stderr).isascii()
     assert "Copyright 李四 & Söhne\n" in (tmp_path / "demo-kernel/LICENSE").read_text(encoding="utf-8")
+    assert tree(tmp_path / "demo-kernel") == tree(make(tmp_path / "ours" / "demo-kernel", author="李四 & Söhne").path)
     refused = subprocess.run([*command, "--author", b"\xff\xfe"], capture_output=True, env=environment, check=False)
     assert (refused.returncode, b"Traceback" in refused.stderr) == (2, False)
 

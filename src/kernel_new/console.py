@@ -1,12 +1,13 @@
 """Shows reports and errors: results on stdout, progress on stderr, or one JSON document on stdout."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.tree import Tree
@@ -44,6 +45,20 @@ def stdout() -> Console:
 
 def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Text that commands no terminal: what other programs and files say is shown, and never obeyed."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], COLOUR.sub("", text))
+
+
+def escape(text: str) -> str:
+    """Text to be shown as it is."""
+    return markup.escape(plain(text))
 
 
 def _is_unicode(encoding: str) -> bool:
@@ -110,7 +125,7 @@ def show_output(output: str, console: Console) -> None:
     if len(lines) > OUTPUT_LINES:
         console.print(f"  [dim]... {len(lines) - OUTPUT_LINES} lines before[/]")
     for line in lines[-OUTPUT_LINES:]:
-        console.print(f"  {line}", markup=False)
+        console.print(f"  {plain(line)}", markup=False)
 
 
 def show_error(error: KernelNewError) -> None:
@@ -250,7 +265,9 @@ def show_updates(results: Sequence[Result]) -> None:
         for result in results:
             repository = result.path.name if unique else str(result.path)
             mark = marks["ok" if result.ok else "skipped" if result.status == "behind" else "failed"]
-            table.add_row(mark, escape(repository), result.recorded, result.wanted, escape(_outcome(result)))
+            table.add_row(
+                mark, escape(repository), escape(result.recorded), escape(result.wanted), escape(_outcome(result))
+            )
         console.print(table, soft_wrap=False)
     for result in results:
         if len(results) == 1 or not (result.ok or result.status == "behind"):
@@ -270,13 +287,14 @@ def _outcome(result: Result) -> str:
 
 
 def _show_update(result: Result, console: Console) -> None:
-    versions = f"{result.recorded} -> {result.wanted}" if result.wanted else result.recorded
-    console.print(f"[bold]{escape(str(result.path))}[/] {versions}: {escape(_outcome(result))}")
+    versions = " ".join([result.recorded, *(["->", result.wanted] if result.wanted else [])])
+    head = f"[bold]{escape(str(result.path))}[/] {escape(versions)}".rstrip()
+    console.print(f"{head}: {escape(_outcome(result))}")
     if result.diff:
         console.print(result.diff, markup=False, end="")
     else:
         for file in result.changed:
-            console.print(f"  {file}", markup=False)
+            console.print(f"  {plain(file)}", markup=False)
     for step in result.steps:
         if not step.ok:
             show_step(step, console)
