@@ -37,7 +37,7 @@ def _from_file(file: Path) -> dict[str, Any]:
         loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file} is not valid YAML: {error}") from error
     if loaded is None:
         return {}
@@ -53,4 +53,4 @@ def _as_utf8(name: str, value: Any) -> Any:
     try:
         return os.fsencode(value).decode("utf-8")
     except UnicodeError as error:
-        raise UsageError(f"the answer to {name} is not UTF-8") from error
+        raise UsageError(f"the answer to {name} is not UTF-8", "Write it in UTF-8.") from error

@@ -1,20 +1,19 @@
 """Creates a kernel repository: rendered beside its destination, checked, and renamed into place in one step."""
 
+import errno
 import os
-import secrets
+import re
 import shlex
 import shutil
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from kernel_new import git, process, questions, template
+from kernel_new import git, questions, refusals, staging, template
 from kernel_new.errors import KernelNewError, UsageError
 from kernel_new.project import Project
 from kernel_new.report import Level, Report, Watcher
@@ -49,8 +48,10 @@ def create(request: Request, watcher: Watcher) -> Report:
         )
     if request.destination is None and request.defaults and "name" not in request.answers:
         raise UsageError("the kernel has no name", "kernel-new DEST, or --name NAME")
+    refusals.check_texts(request.answers)
     destination = request.destination and _checked(request.destination)
-    with process.terminated_is_interrupted(), _staging(destination or Path.cwd() / "my-kernel") as staged:
+    git.probe()
+    with staging.beside(destination or _absolute(Path("my-kernel"))) as staged:
         report = Report(destination or Path())
         with report.step("render", watcher, fatal=True) as step:
             _render(staged, request)
@@ -91,47 +92,45 @@ def command_line(report: Report, request: Request) -> str:
     return shlex.join(flags if request.git else [*flags, "--no-git"])
 
 
+UNUSABLE = re.compile(r"[%:\x00-\x1f\x7f-\x9f]")
+"""What cargo or the linker does not take in the path of a target directory, or no terminal can show."""
+
+
 def _checked(destination: Path) -> Path:
-    """`destination` as an absolute path, refused unless it is absent or an empty directory."""
-    path = Path(os.path.abspath(destination))  # noqa: PTH100  (resolve() would leave the path that the user sees)
+    """`destination` as an absolute path, refused unless it is absent or an empty directory where cargo can build."""
+    path = _absolute(destination)
     try:
+        physical = path.resolve()
         file = next((parent for parent in path.parents if parent.exists() and not parent.is_dir()), None)
         occupied = path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir())))
-    except OSError as error:
-        raise KernelNewError(f"{path} cannot be used: {error.strerror}") from error
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise KernelNewError(f"{path} cannot be used: {reason}", "Choose another destination.") from error
     if file:
         raise UsageError(f"{file} is not a directory", "Choose another destination.")
     if occupied:
         raise UsageError(f"{path} already exists and is not an empty directory", "Choose another destination.")
+    for part in (path, physical):
+        if reason := _unusable(part):
+            raise UsageError(f"{part} has {reason} in its path, where cargo cannot build", "Choose another directory.")
     return path
 
 
-@contextmanager
-def _staging(destination: Path) -> Iterator[Path]:
-    """A directory of the destination's name, beside it; removed at the end, with any parent made for it."""
-    made = [parent for parent in destination.parents if not parent.exists()]
-    # Named before it is made, so that an interrupt between the two leaves nothing.
-    beside = destination.parent / f".kernel-new-{secrets.token_hex(4)}"
+def _absolute(path: Path) -> Path:
+    """The path as the user sees it: without `..`, and with its links."""
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        beside.mkdir(mode=0o700)
-        yield beside / destination.name
-    except OSError as error:
-        raise KernelNewError(f"{error.filename or destination.parent}: {error.strerror}") from error
-    finally:
-        _remove(beside)
-        for parent in made:
-            with suppress(OSError):
-                parent.rmdir()  # Only what is empty: nothing came of it.
+        return Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow the links)
+    except FileNotFoundError as error:
+        raise KernelNewError("the current directory no longer exists", "cd to another one.") from error
 
 
-def _remove(directory: Path) -> None:
-    """Remove a directory, in which a program that was interrupted at its very start may still write for a moment."""
-    for _ in range(40):
-        shutil.rmtree(directory, ignore_errors=True)
-        if not directory.exists():
-            return
-        time.sleep(0.05)
+def _unusable(path: Path) -> str:
+    """The character in a path that cannot be there, in words; empty where all is well."""
+    try:
+        found = UNUSABLE.search(os.fsencode(path).decode("utf-8"))
+    except UnicodeDecodeError:
+        return "bytes that are not UTF-8"
+    return "" if not found else repr(found[0]) if found[0].isprintable() else "a control character"
 
 
 def _render(staged: Path, request: Request) -> None:
@@ -153,7 +152,8 @@ def _render(staged: Path, request: Request) -> None:
         except CopierAnswersInterrupt as error:
             raise KeyboardInterrupt from error
         except ValueError as error:
-            raise _refusal(error) from error
+            refusal = refusals.read(str(error))
+            raise refusal.error() if refusal else UsageError(str(error)) from error
         except CopierError as error:
             raise KernelNewError(f"the template cannot be rendered: {error}") from error
 
@@ -166,28 +166,13 @@ def _refuse_useless_flags(answers: dict[str, Any], request: Request) -> None:
             raise UsageError(f"{flag} does not apply to {answers['backend']}", "Leave it out.")
 
 
-def _refusal(error: ValueError) -> UsageError:
-    """copier's refusal of an answer, with the option that would give one that it takes."""
-    text = str(error)
-    for question in questions.asked().values():
-        if text.startswith(f"Invalid choice for '{question.name}': "):
-            values = [choice.value for choice in question.choices]
-            return UsageError(f"{question.name} is none of {', '.join(values)}", f"{question.flag} {values[0]}")
-        prefix = f"Validation error for question '{question.name}': "
-        if text.startswith(prefix):
-            proposed, _, reason = text.removeprefix(f"{prefix}try ").partition(": ")
-            values = yaml.safe_load(proposed) if proposed.startswith("[") else [proposed]
-            return UsageError(reason, " ".join(f"{question.flag} {shlex.quote(value)}" for value in values))
-    return UsageError(text)
-
-
 def _initialise(staged: Path, destination: Path, request: Request, report: Report, watcher: Watcher) -> None:
     """`git init`, unless it is unwanted or the destination lies in a repository already."""
     if not request.git:
         report.skip("git", "--no-git", watcher)
     elif shutil.which("git") is None:
         report.skip("git", "git is not installed, and updates will need it", watcher)
-    elif outer := git.enclosing(destination.parent):
+    elif outer := git.enclosing(destination.parent) or git.marked(destination.parent):
         report.skip("git", f"it lies in the repository {outer}", watcher)
     else:
         with report.step("git", watcher, fatal=True) as step:
@@ -196,15 +181,19 @@ def _initialise(staged: Path, destination: Path, request: Request, report: Repor
 
 
 def _move(staged: Path, destination: Path) -> None:
-    """Make the repository appear: in one rename, or file by file in an empty directory that was there already."""
+    """Make the repository appear, in one rename; file by file only in an empty directory that has to stay."""
     moved: list[Path] = []
     try:
-        if not destination.is_dir():
-            staged.rename(destination)
-            return
+        if not _must_stay(destination, staged):
+            with suppress(FileNotFoundError):
+                shutil.copymode(destination, staged)
+            try:
+                return _rename(staged, destination)
+            except OSError as error:
+                if error.errno != errno.EBUSY:  # a mount point
+                    raise
         if any(destination.iterdir()):
-            raise FileExistsError(0, "it is not empty")
-        # Kept, since it may be the directory that the user's shell is in.
+            raise FileExistsError(errno.ENOTEMPTY, "it is not empty")
         for entry in sorted(staged.iterdir()):
             moved.append(entry.rename(destination / entry.name))
     except BaseException as error:
@@ -212,7 +201,23 @@ def _move(staged: Path, destination: Path) -> None:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         if not isinstance(error, OSError):
             raise
-        raise KernelNewError(f"{destination} appeared meanwhile and was left as it is: {error.strerror}") from error
+        raise KernelNewError(
+            f"{destination} appeared meanwhile and was left as it is: {error.strerror or error}"
+        ) from error
+
+
+def _must_stay(destination: Path, staged: Path) -> bool:
+    """Whether an empty directory is there that no other may replace: the user's shell is in it, or it is another's."""
+    try:
+        there, ours, here = destination.stat(), staged.stat(), Path().stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(there, here) or (there.st_uid, there.st_gid) != (ours.st_uid, ours.st_gid)
+
+
+def _rename(staged: Path, destination: Path) -> None:
+    """The step in which the repository appears: an empty directory gives way, whatever else is there does not."""
+    staged.rename(destination)
 
 
 def _next_steps(destination: Path, report: Report) -> list[str]:

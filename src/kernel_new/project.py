@@ -32,7 +32,7 @@ class Project:
             raise KernelNewError(f"{path} is no kernel repository: it has no build.toml", "kernel-new NAME makes one.")
         try:
             build = tomlkit.parse(file.read_text(encoding="utf-8")).unwrap()
-        except (TOMLKitError, UnicodeDecodeError, OSError) as error:
+        except (TOMLKitError, UnicodeDecodeError, RecursionError, OSError) as error:
             raise KernelNewError(f"{file} cannot be read: {error}") from error
         project = cls(path, build)
         try:
@@ -102,6 +102,6 @@ class Project:
             return {}
         try:
             loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError, OSError) as error:
             raise KernelNewError(f"{file} is not valid YAML: {error}", f"git checkout -- {ANSWERS}") from error
         return loaded if isinstance(loaded, dict) else {}

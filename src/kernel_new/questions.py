@@ -23,6 +23,7 @@ class Question:
     help: str
     default: str
     choices: tuple[Choice, ...]
+    is_text: bool = True
 
     @property
     def flag(self) -> str:
@@ -52,4 +53,5 @@ def _question(name: str, details: dict[str, object]) -> Question:
     else:
         pairs = [(str(value), label) for label, value in cast("dict[str, str]", choices).items()]
     described = tuple(Choice(value, about.removeprefix(f"{value}: ")) for value, about in pairs)
-    return Question(name, str(details.get("help", "")), str(details.get("default", "")), described)
+    text = details.get("type") == "str"
+    return Question(name, str(details.get("help", "")), str(details.get("default", "")), described, text)
