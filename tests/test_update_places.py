@@ -1,5 +1,6 @@
 """Updates: what is refused, untouched, and wherever a repository lies, whatever the user's settings."""
 
+import json
 import os
 import shutil
 import signal
@@ -73,6 +74,7 @@ def test_what_cannot_be_updated_is_refused_untouched(
     assert finished.returncode == 1
     assert said in finished.stdout + finished.stderr
     assert "Traceback" not in finished.stderr
+    assert (finished.stdout + finished.stderr).count(str(path)) == 1, "a refusal names its repository once"
     assert tree(path) == before
 
 
@@ -232,3 +234,36 @@ def test_what_breaks_one_repository_does_not_stop_another(template: Template, tm
     assert finished.returncode == 1
     assert "Traceback" not in finished.stderr
     assert "| test it well |" in (good / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "hint"),
+    [
+        ("author=", "--data author: the author needs a name", "--data 'author=Ada Lovelace'"),
+        ("license=mine", "--data license: license is none of Apache-2.0, MIT", "--data license=Apache-2.0"),
+        ("repo_id=a b", '--data repo_id: "a b" is not OWNER/NAME', "--data repo_id=your-org/my-kernel"),
+        ("name=fn", '--data name: "fn" belongs to Rust', "--data name=fn-kernel"),
+    ],
+)
+def test_a_bad_new_answer_is_blamed_and_not_the_recorded_ones(
+    given: str, said: str, hint: str, template: Template, tmp_path: Path
+) -> None:
+    path = template.emit(tmp_path / "demo-kernel")
+    before = tree(path)
+    (result,) = json.loads(template.update(path, "--json", "--data", given).stdout)["repositories"]
+    assert result["status"] == "failed"
+    assert said in result["error"]
+    assert ".copier-answers.yml" not in result["error"]
+    assert result["hint"] == hint
+    assert tree(path) == before
+
+
+def test_a_repository_of_another_owner_is_explained(template: Template, tmp_path: Path) -> None:
+    """As in a container: git refuses to read it, and says how to allow that."""
+    path = template.emit(tmp_path / "demo-kernel")
+    before = tree(path)
+    finished = template.update(path, env={"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"})
+    assert finished.returncode == 1
+    assert "safe.directory" in finished.stdout
+    assert "git init" not in finished.stdout
+    assert tree(path) == before

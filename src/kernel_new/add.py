@@ -45,7 +45,7 @@ def add(request: Request, watcher: Watcher) -> Report:
     op = request.op or starter
     report = Report(project.path)
     report.describe(project.answers())
-    with process.terminated_is_interrupted(), undone_on_error(project.path):
+    with undone_on_error(project.path):
         with report.step("add", watcher, fatal=True) as step, tempfile.TemporaryDirectory() as directory:
             creation = Creation(Path(directory, project.name), answers, defaults=True, git=False, level=Level.NONE)
             donor = Donor(create(creation, Quiet()).path, starter, op)

@@ -27,7 +27,7 @@ def diff(path: Path, url: str | None = None) -> str:
         job = {"url": template.url, "recorded": recorded, "answers": answers, "path": str(fresh)}
         environment = process.environment({**template.environment(), "COPIER_CACHE_DIR": f"{directory}/cache"})
         finished = process.run(
-            [sys.executable, "-m", "kernel_new.updating", json.dumps(job, default=str)], env=environment
+            [sys.executable, "-P", "-m", "kernel_new.updating", json.dumps(job, default=str)], env=environment
         )
         if finished.code:
             raise CommandError(f"{path} cannot be rendered again", output=finished.stderr)

@@ -22,7 +22,12 @@ class Releases:
 
     def environment(self) -> dict[str, str]:
         """git's settings for copier: the address stands for the bundle, and nothing of the user's interferes."""
-        settings = {"core.hooksPath": os.devnull, "commit.gpgSign": "false", "core.autocrlf": "false"}
+        settings = {
+            "core.hooksPath": os.devnull,
+            "commit.gpgSign": "false",
+            "core.autocrlf": "false",
+            "core.fsmonitor": "false",
+        }
         if self.bundle:
             settings[f"url.{self.bundle}.insteadOf"] = self.url
         variables = {"GIT_CONFIG_COUNT": str(len(settings)), "GIT_TEMPLATE_DIR": ""}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel_new import git, process, ptx, releases, updating, verify
+from kernel_new import git, process, ptx, refusals, releases, updating, verify
 from kernel_new.errors import CommandError, KernelNewError, UsageError
 from kernel_new.project import ANSWERS, Project
 from kernel_new.releases import Releases
@@ -67,6 +68,7 @@ def update(paths: list[Path], request: Request, watcher: Watcher) -> list[Result
 
     Repositories of different git repositories are updated side by side, those of one after the other.
     """
+    git.probe()
     paths = list(dict.fromkeys(paths))
     groups: dict[Path, list[Path]] = {}
     for path in paths:
@@ -78,8 +80,7 @@ def update(paths: list[Path], request: Request, watcher: Watcher) -> list[Result
         def work(group: list[Path]) -> list[Result]:
             return [_update_one(path, request, template, watcher if single else Quiet(), interactive) for path in group]
 
-        with process.terminated_is_interrupted():
-            done = _side_by_side(work, list(groups.values()))
+        done = _side_by_side(work, list(groups.values()))
     return sorted(done, key=lambda result: paths.index(result.path))
 
 
@@ -116,13 +117,19 @@ def _update_one(path: Path, request: Request, template: Releases, watcher: Watch
             verify.prove(Project.read(path), request.level, report, watcher)
             result.steps = report.steps
     except KernelNewError as error:
-        result.status, result.error, result.hint = "failed", error.message, error.hint
+        result.status, result.error, result.hint = "failed", _without(path, error.message), error.hint
         if isinstance(error, CommandError) and error.output:
             result.error += f": {error.output.strip()}"
     except Exception as error:
         # One repository must not stop the others, whatever is in it.
         result.status, result.error = "failed", f"{type(error).__name__}: {error}"
     return result
+
+
+def _without(path: Path, message: str) -> str:
+    """A message without the path of the repository, which is shown before it."""
+    about_it = f"it {message.removeprefix(f'{path} ')}" if message.startswith(f"{path} ") else message
+    return about_it.replace(f"{path}{os.sep}", "").replace(f" in {path}", "")
 
 
 def _checked(path: Path, template: Releases, request: Request, result: Result) -> dict[str, Any]:
@@ -134,21 +141,22 @@ def _checked(path: Path, template: Releases, request: Request, result: Result) -
     answers = Project.read(path).answers()
     url, result.recorded = str(answers.pop("_src_path", "")), str(answers.pop("_commit", ""))
     if not url or not result.recorded:
-        raise KernelNewError(f"{path} has no {ANSWERS} that says what it was made from")
+        raise KernelNewError(f"it has no {ANSWERS} that says what it was made from")
     if url != template.url:
         raise KernelNewError(
-            f"{path} was made from {url}, and not from {template.url}", f"If you trust it: --template-url {url}"
+            f"it was made from {url}, and not from {template.url}",
+            f"If you trust it: --template-url {shlex.quote(url)}",
         )
     git.require_clean(path, changes=request.check)
     known = ", ".join(template.versions)
     if result.recorded not in template.versions:
-        raise KernelNewError(f"{path} was made by {result.recorded}, which is not known here; known are {known}")
+        raise KernelNewError(f"it was made by {result.recorded}, which is not known here; known are {known}")
     wanted = request.wanted or template.versions[-1]
     result.wanted = wanted if wanted.startswith("v") else f"v{wanted}"
     if result.wanted not in template.versions:
         raise UsageError(f"{result.wanted} is no release of the template; known are {known}")
     if template.versions.index(result.wanted) < template.versions.index(result.recorded):
-        raise KernelNewError(f"{path} is at {result.recorded}: a template cannot be downgraded to {result.wanted}")
+        raise KernelNewError(f"it is at {result.recorded}: a template cannot be downgraded to {result.wanted}")
     return answers
 
 
@@ -165,7 +173,7 @@ def _merge(
         "data": request.data,
         "defaults": not interactive,
     }
-    command = [sys.executable, "-m", "kernel_new.updating", json.dumps(job, default=str)]
+    command = [sys.executable, "-P", "-m", "kernel_new.updating", json.dumps(job, default=str)]
     with tempfile.TemporaryDirectory(prefix="kernel-new-") as cache:
         environment = process.environment({**template.environment(), "COPIER_CACHE_DIR": cache})
         if interactive:
@@ -174,10 +182,22 @@ def _merge(
             finished = process.run(command, env=environment)
             code, said = finished.code, finished.stderr
     if code == updating.REFUSED:
-        raise KernelNewError(f"{path / ANSWERS} holds answers that are not valid: {said.strip()}", "Correct them.")
+        raise KernelNewError(f"{ANSWERS} holds answers that are not valid: {said.strip()}", "Correct them.")
+    if code == updating.REFUSED_NEW:
+        raise _refused(said.strip(), request, result)
     if code:
-        raise CommandError(f"copier could not update {path}", output=said)
+        raise CommandError("copier could not update it", output=said)
     _resolve_lock(path)
+
+
+def _refused(said: str, request: Request, result: Result) -> KernelNewError:
+    """Whose answer the wanted release refuses: one given with --data, or a recorded one."""
+    refusal = refusals.read(said)
+    if refusal and refusal.question.name in request.data:
+        name = refusal.question.name
+        hint = " ".join(f"--data {shlex.quote(f'{name}={value}')}" for value in refusal.proposed[:1])
+        return UsageError(f"--data {name}: {refusal.reason}", hint)
+    return KernelNewError(f"{result.wanted} refuses an answer in {ANSWERS}: {said}", "Give another: --data KEY=VALUE")
 
 
 def _resolve_lock(path: Path) -> None:
@@ -238,7 +258,7 @@ def undone_on_error(path: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(KernelNewError):
+        with process.undisturbed(), suppress(KernelNewError):
             git.run(path, "reset", "--quiet", "--", ".")
             git.run(path, "checkout", "--quiet", "HEAD", "--", ".")
             git.run(path, "clean", "--quiet", "--force", "-d", "--", ".")

@@ -3,7 +3,7 @@
 `python -m kernel_new.updating JOB` takes a JSON object: the template's `url`, the version `recorded`, the recorded
 `answers`, and the `path` to render them to. To update a repository at `path`, the version `wanted` is there too, with
 `data` that replaces some answers and whether to take `defaults`. The environment says where git finds the template.
-Exit code 3 means that the answers are refused.
+Exit code 3 means that recorded answers are refused, 4 that the new answers or the new version's questions are.
 """
 
 import json
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 REFUSED = 3
+REFUSED_NEW = 4
 
 
 def render(job: dict[str, Any], path: Path) -> None:
@@ -31,16 +32,20 @@ def render(job: dict[str, Any], path: Path) -> None:
     )
 
 
-def update(job: dict[str, Any]) -> None:
-    """Update a repository from the recorded to the wanted version."""
-    import copier
-
+def check(job: dict[str, Any]) -> None:
+    """Raise `ValueError` for a recorded answer that is refused, `UserMessageError` for a file that would be lost."""
     with tempfile.TemporaryDirectory(prefix="kernel-new-") as directory:
         # Without this, copier would silently replace an invalid recorded answer by its default, and a file that git
         # ignores by the template's.
         fresh = Path(directory, str(job["answers"].get("name", "kernel")))
         render(job, fresh)
         refuse_untracked(Path(job["path"]), fresh)
+
+
+def update(job: dict[str, Any]) -> None:
+    """Update a repository from the recorded to the wanted version."""
+    import copier
+
     copier.run_update(
         job["path"],
         data={**job["data"], "template_url": job["url"]},
@@ -68,14 +73,17 @@ def refuse_untracked(path: Path, fresh: Path) -> None:
 def main(job: dict[str, Any]) -> int:
     from copier.errors import UserMessageError
 
+    refused = REFUSED
     try:
         if "wanted" in job:
+            check(job)
+            refused = REFUSED_NEW
             update(job)
         else:
             render(job, Path(job["path"]))
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
-        return REFUSED
+        return refused
     except UserMessageError as error:
         sys.stderr.write(f"{error}\n")
         return 1
