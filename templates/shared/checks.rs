@@ -59,7 +59,7 @@ impl<'a> Argument<'a> {
                 "{}: expected {}, got {}",
                 self.name,
                 either(accepted),
-                DLDataTypeExt::to_string(&self.tensor.dtype()).as_str()
+                dtype_name(self.tensor.dtype())
             ),
         }
     }
@@ -127,8 +127,8 @@ impl<'a> Argument<'a> {
             "{}: expected the dtype of {}, {}, got {}",
             self.name,
             other.name,
-            DLDataTypeExt::to_string(&other.tensor.dtype()).as_str(),
-            DLDataTypeExt::to_string(&self.tensor.dtype()).as_str()
+            dtype_name(other.tensor.dtype()),
+            dtype_name(self.tensor.dtype())
         );
         Ok(())
     }
@@ -301,6 +301,17 @@ fn either(dtypes: &[DType]) -> String {
     match names.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
         _ => names.concat(),
+    }
+}
+
+/// The dtype as Python names it. tvm-ffi has names for real numbers only, and panics for others.
+fn dtype_name(dtype: DLDataType) -> String {
+    const COMPLEX: u8 = DLDataTypeCode::kDLComplex as u8;
+    const LAST: u8 = DLDataTypeCode::kDLFloat4_e2m1fn as u8;
+    match dtype.code {
+        COMPLEX => format!("complex{}", dtype.bits),
+        0..=LAST => DLDataTypeExt::to_string(&dtype).as_str().to_owned(),
+        unknown => format!("a dtype of code {unknown}"),
     }
 }
 
