@@ -64,27 +64,26 @@ def build(kernel: str, compiler: str) -> dict[str, str]:
     return found
 
 
-def number(target: str) -> tuple[int, str]:
-    """For order: sm_90 before sm_90a before sm_100."""
-    digits, suffix = re.findall(r"sm_(\d+)(\w?)", target)[0]
-    return int(digits), suffix
+def versions() -> dict[str, str]:
+    """The version of PTX for each target, in the order in which one may stand for another."""
+    return dict(re.findall(r'"(sm_\w+)": "([\d.]+)"', (PTX / "ptx.jinja").read_text(encoding="utf-8")))
 
 
 def files(kernel: str, built: dict[str, str]) -> dict[str, str]:
     """What the template holds of them: each that differs in more than the target from the one that stands for it."""
-    found = {f"{kernel}.ptx": built["sm_80"]}
-    plain = "sm_80"
-    for target in sorted(built, key=number):
-        if neutral(built[target]) != neutral(built[plain]):
-            found[f"{kernel}.{target}.ptx"] = built[target]
-        if not number(target)[1]:
-            plain = target
-    return found
+    found = {"sm_80": built["sm_80"]}
+    order = versions()
+    plain = [target for target in order if target[-1] not in "af"]
+    for target in [*plain, *(target for target in order if target not in plain)]:
+        stands = [other for other in plain if order[other] <= order[target] and other in found]
+        if neutral(built[target]) != neutral(found[stands[-1]]):
+            found[target] = built[target]
+    return {f"{kernel}.ptx" if target == "sm_80" else f"{kernel}.{target}.ptx": ptx for target, ptx in found.items()}
 
 
 def check_versions(built: dict[str, str]) -> None:
     """The versions of PTX must be those of the table in ptx.jinja."""
-    table = dict(re.findall(r'"(sm_\w+)": "([\d.]+)"', (PTX / "ptx.jinja").read_text(encoding="utf-8")))
+    table = versions()
     for target, ptx in built.items():
         version = re.search(r"^\.version (.*)$", ptx, re.MULTILINE)
         if not version or version[1] != table[target]:

@@ -30,15 +30,15 @@ def repository(tmp_path: Path) -> Path:
     return report.path
 
 
-def replace_functions(file: Path, changes: list[str], end: str) -> None:
+def replace_functions(files: list[Path], changes: list[str], end: str) -> None:
     """Put functions in the place of those with the same first line, which end with `end`."""
-    text = file.read_text()
     for change in changes:
         signature = change.splitlines()[0]
+        (file,) = (file for file in files if f"{signature}\n" in file.read_text())
+        text = file.read_text()
         function = re.search(rf"^{re.escape(signature)}\n.*?^{end}", text, re.MULTILINE | re.DOTALL)
         assert function, f"{file.name} has no {signature}"
-        text = text.replace(function[0], change)
-    file.write_text(text)
+        file.write_text(text.replace(function[0], change))
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=combination_id)
@@ -46,16 +46,15 @@ def test_the_five_steps_of_an_emitted_readme(combination: dict[str, str], tmp_pa
     """On a machine without a GPU, where the tests that compute on one are skipped."""
     needs_cargo(combination)
     repository = make(tmp_path / "demo-kernel", **combination).path
-    op = combination["kernel"].replace("-", "_")
     readme = (repository / "README.md").read_text()
     install, test, *compile_ptx, see = blocks(readme.split("## I want to")[0], "bash")
     assert install.startswith("python -m venv")
     assert shell(test, repository).code == 0
 
     cuda = combination["backend"] == "rust-cuda"
-    source = repository / ("kernels/src" if cuda else "src") / f"{op}.rs"
-    replace_functions(source, blocks(readme, "rust"), "}\n")
-    assert len(compile_ptx) == int(cuda)
+    sources = [file for place in ("src", "kernels/src") for file in sorted(repository.glob(f"{place}/*.rs"))]
+    replace_functions(sources, blocks(readme, "rust"), "}\n")
+    assert len(compile_ptx) <= int(cuda)
     for command in compile_ptx:
         finished = shell(command, repository)
         if "Get the pinned one with" in finished.stderr or "No cuda-oxide at" in finished.stderr:
@@ -64,11 +63,11 @@ def test_the_five_steps_of_an_emitted_readme(combination: dict[str, str], tmp_pa
     seen = shell(see, repository)
     assert seen.code == (0 if cuda else 1), seen.stdout
     if not cuda:
-        assert {f"-{dtype}]" in seen.stdout for dtype in ("float32", "float16", "bfloat16")} == {True}
+        assert {dtype in seen.stdout for dtype in ("float32", "float16", "bfloat16")} == {True}
 
     changes = [block for block in blocks(readme, "python") if block.startswith("def ")]
     assert changes
-    replace_functions(repository / f"tests/test_{op}.py", changes, r"(?=\n\n\S)")
+    replace_functions(list(repository.glob("tests/*.py")), changes, r"(?=\n\n\S)")
     passed = shell(test, repository)
     assert passed.code == 0, passed.stdout
 

@@ -205,6 +205,11 @@ fn window_of(window: &Array<i64>, all: usize) -> Result<[usize; 2]> {
     Ok([reach(window.get(0)?), reach(window.get(1)?)])
 }
 
+/// The scale of scores where none is given (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1).
+fn default_scale(dim: usize) -> f64 {
+    (dim as f64).powf(-0.5)
+}
+
 /// `(softmax_scale, softcap)`, with the scale's default.
 fn scores_of(scores: &Array<Option<f64>>, dim: usize) -> Result<[f32; 2]> {
     ensure!(
@@ -213,7 +218,7 @@ fn scores_of(scores: &Array<Option<f64>>, dim: usize) -> Result<[f32; 2]> {
         "scores: expected (softmax_scale, softcap), got {} numbers",
         scores.len()
     );
-    let scale = scores.get(0)?.unwrap_or((dim as f64).powf(-0.5)) as f32;
+    let scale = scores.get(0)?.unwrap_or(default_scale(dim)) as f32;
     ensure!(
         scale > 0.0 && scale.is_finite(),
         VALUE_ERROR,

@@ -24,10 +24,14 @@ class Expected:
     score_size: np.ndarray  # of each query: the largest sum of magnitudes in a score
 
 
+def default_scale(dim):
+    return dim**-0.5
+
+
 def reference(q, k, v, scale=None, window=(-1, -1), softcap=0.0, alibi=None):
     """The formula, one query after the other, with the keys that it sees."""
     (batch, seqlen_q, heads, dim), seqlen_k = q.shape, k.shape[1]
-    scale = dim**-0.5 if scale is None else scale
+    scale = default_scale(dim) if scale is None else scale
     group = heads // k.shape[2]
     # (batch, heads, seqlen, dim), with k and v repeated for the heads that share them.
     q = np.moveaxis(q, 2, 1)
