@@ -210,11 +210,7 @@ fn runs(target: &str, major: c_int, minor: c_int) -> bool {
 pub struct PerDevice<T>(RwLock<Vec<Option<T>>>);
 
 impl<T: Copy> PerDevice<T> {
-    #[expect(
-        clippy::new_without_default,
-        reason = "it is for statics, whose value must be constant"
-    )]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(RwLock::new(Vec::new()))
     }
 

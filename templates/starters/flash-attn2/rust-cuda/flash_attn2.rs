@@ -7,9 +7,13 @@ use tvm_ffi::{Array, DLDeviceType, Result, TensorView, VALUE_ERROR, ensure};
 
 use crate::attention::{Attention, Backend, Heads};
 use crate::checks::DType;
+«% if device_compiler == "nvptx" %»
 use crate::hopper;
+«% endif %»
 use crate::launch::{ByValue, Kernel, Shape};
+«% if device_compiler == "nvptx" %»
 use crate::module;
+«% endif %»
 
 /// A copy to shared memory is of 16 bytes, from a multiple of 16.
 const BACKEND: Backend = Backend {
@@ -137,9 +141,11 @@ fn launch(attention: &Attention) -> Result<()> {
     if attention.batch * attention.heads * attention.query_len == 0 {
         return Ok(()); // Nothing to do, and no driver needed.
     }
+«% if device_compiler == "nvptx" %»
     if module::target(attention.device)? == hopper::TARGET && hopper::launch(attention)? {
         return Ok(());
     }
+«% endif %»
     let kernels = KERNELS.iter().find(|kernels| attention.dim <= kernels.dim);
     let kernels = kernels.expect("no dim is above MAX_DIM");
     let kernel = match attention.dtype {
