@@ -181,6 +181,8 @@ def test_the_questions_are_asked_in_a_terminal(tmp_path: Path) -> None:
     for name in ("kernel", "device_compiler", "cuda_capabilities", "repo_id", "license", "author"):
         child.expect_exact(asked[name].help[:40])
         child.sendline("")
+    child.expect_exact("Write it?")
+    child.sendline("")
     child.expect("was written, and not proven")
     child.expect(pexpect.EOF)
     child.close()
@@ -196,5 +198,6 @@ def test_control_c_at_a_question_leaves_nothing(tmp_path: Path) -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 130
+    assert (child.before or "").endswith("interrupted\r\n")
     assert "Traceback" not in (child.before or "")
     assert list(tmp_path.iterdir()) == []

@@ -94,7 +94,7 @@ def test_the_doctor_reports_and_exits_with_what_is_missing(
 ) -> None:
     finished = run("doctor")
     assert finished.returncode == 1
-    assert "https://rustup.rs" in finished.stdout
+    assert "sh.rustup.rs | sh" in finished.stdout
     assert run_json("doctor")["ok"] is False
 
 

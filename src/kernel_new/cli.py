@@ -9,33 +9,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 import kernel_new
 from kernel_new import questions
-from kernel_new.errors import KernelNewError, UsageError
+from kernel_new.errors import KernelNewError, StoppedError, UsageError
+from kernel_new.group import COLUMNS, DefaultToNew, topics
 from kernel_new.report import Level, Quiet, Report, Watcher
 from kernel_new.targets import Platform
 
-
-class _DefaultToNew(TyperGroup):
-    """`kernel-new DEST` is `kernel-new new DEST`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        own = {option for parameter in self.params for option in parameter.opts}
-        if not args or (args[0] not in self.commands and args[0] not in own | {"--help", "-h"}):
-            args = ["new", *args]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=_DefaultToNew,
+    cls=DefaultToNew,
     help="Creates complete Rust kernel repositories for Hugging Face kernels, and proves that they work.\n\n"
     "`kernel-new DEST` creates one (see `kernel-new new --help`).",
     no_args_is_help=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # In a narrow terminal rich would cut the names of options.
+    rich_markup_mode="markdown" if COLUMNS >= 70 else None,
+    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": COLUMNS if COLUMNS < 70 else None},
 )
 
 
@@ -70,8 +60,15 @@ def _answer(name: str) -> Any:
 Template = Annotated[
     str | None, typer.Option("--template-url", help="Where the template is, instead of its public address.")
 ]
+LEVELS = "|".join(Level)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Silent = Annotated[bool, typer.Option("--quiet", "-q", help="Show errors only.")]
+
+
+def _approve(report: Report, files: list[str], level: Level) -> bool:
+    from kernel_new.preview import approve
+
+    return approve(report, files, level)
 
 
 def _watcher(silent: bool) -> Watcher:
@@ -102,7 +99,9 @@ def new(
         bool, typer.Option("--defaults", help="Ask nothing: the default of every other answer.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")] = False,
-    level: Annotated[Level, typer.Option("--verify", help="How far to prove that it works.")] = Level.TEST,
+    level: Annotated[
+        Level, typer.Option("--verify", metavar=LEVELS, help="How far to prove that it works.")
+    ] = Level.TEST,
     git: Annotated[bool, typer.Option(help="Make it a git repository.")] = True,
     json: Json = False,
     quiet: Silent = False,
@@ -126,7 +125,7 @@ def new(
     if url := template_url or os.environ.get("KERNEL_NEW_TEMPLATE_URL"):
         answers["template_url"] = url
     given = frozenset(name for name, value in flags.items() if value is not None)
-    request = Request(dest, answers, defaults, git, level, dry_run, given)
+    request = Request(dest, answers, defaults, git, level, dry_run, given, None if defaults or quiet else _approve)
     if json and not defaults:
         raise UsageError("--json asks no questions", "Add --defaults.")
     report = create(request, _watcher(json or quiet))
@@ -145,7 +144,7 @@ def new(
 @app.command()
 def verify(
     path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
-    level: Annotated[Level, typer.Option("--level", help="How far to prove.")] = Level.TEST,
+    level: Annotated[Level, typer.Option("--level", metavar=LEVELS, help="How far to prove.")] = Level.TEST,
     json: Json = False,
     quiet: Silent = False,
 ) -> None:
@@ -238,7 +237,7 @@ def update(
     defaults: Annotated[bool, typer.Option("--defaults", help="Ask nothing: defaults for new questions.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if one is behind.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would change.")] = False,
-    level: Annotated[Level, typer.Option("--verify", help="How far to prove the result.")] = Level.TEST,
+    level: Annotated[Level, typer.Option("--verify", metavar=LEVELS, help="How far to prove the result.")] = Level.TEST,
     template_url: Template = None,
     json: Json = False,
     quiet: Silent = False,
@@ -277,7 +276,7 @@ def add(
     op: Annotated[str | None, typer.Argument(help="Name of the op; that of the starter by default.")] = None,
     path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
     kernel: Annotated[str, _answer("kernel")] = "relu",
-    level: Annotated[Level, typer.Option("--verify", help="How far to prove the result.")] = Level.TEST,
+    level: Annotated[Level, typer.Option("--verify", metavar=LEVELS, help="How far to prove the result.")] = Level.TEST,
     json: Json = False,
     quiet: Silent = False,
 ) -> None:
@@ -325,19 +324,37 @@ def list_(json: Json = False) -> None:
 
 
 @app.command()
+def explain(
+    topic: Annotated[
+        str | None, typer.Argument(help="What to explain; without it, the topics.", autocompletion=topics)
+    ] = None,
+) -> None:
+    """Explain what a beginner meets: build.toml, variants, PTX, tvm-ffi, device compilers and more."""
+    from kernel_new import explain as explanations
+    from kernel_new import pages
+
+    if topic is None:
+        pages.show_topics(explanations.topics())
+    else:
+        pages.show_topic(explanations.find(topic))
+
+
+@app.command()
 def doctor(json: Json = False) -> None:
-    """Check what kernel-new needs: wanted, found, how to get it."""
+    """Check what kernel-new needs, and say which commands get what is missing."""
     from dataclasses import asdict
 
-    from kernel_new import console
+    from kernel_new import checkup, console
     from kernel_new.doctor import examine
 
     found = examine()
     ok = all(requirement.ok or requirement.optional for requirement in found)
     if json:
-        console.show_json({"ok": ok, "requirements": [asdict(requirement) for requirement in found]})
+        commands = [[] if requirement.ok else checkup.commands(requirement) for requirement in found]
+        rows = [{**asdict(one), "commands": lines} for one, lines in zip(found, commands, strict=True)]
+        console.show_json({"ok": ok, "requirements": rows})
     else:
-        console.show_requirements(found)
+        checkup.show(found)
     raise typer.Exit(0 if ok else 1)
 
 
@@ -402,6 +419,9 @@ def _run() -> int:
     try:
         with process.terminated_is_interrupted():
             code = app(standalone_mode=False)
+    except StoppedError as stopped:
+        typer.echo(stopped.message, err=True)
+        return stopped.exit_code
     except KernelNewError as error:
         return _failed(error)
     except KeyboardInterrupt:

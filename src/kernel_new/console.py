@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.tree import Tree
 
-from kernel_new.doctor import Requirement
 from kernel_new.errors import CommandError, KernelNewError
 from kernel_new.report import Report, Step
 from kernel_new.update import Result
@@ -65,7 +64,7 @@ def _is_unicode(encoding: str) -> bool:
     return encoding.lower().startswith("utf")
 
 
-def _marks(console: Console) -> dict[str, str]:
+def marks(console: Console) -> dict[str, str]:
     """Signs that the terminal's encoding has."""
     if _is_unicode(console.encoding):
         return {"ok": "[green]✓[/]", "failed": "[red]✗[/]", "skipped": "[yellow]-[/]"}
@@ -78,13 +77,16 @@ class Live:
     def __init__(self) -> None:
         self.console = stderr()
         plain = not _is_unicode(self.console.encoding)
+        # One line of one shape, whatever is in it: one that wraps would leave its rests on the screen.
+        fixed, rest = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)
         self.bar = Progress(
-            SpinnerColumn("line" if plain else "dots"),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[text]}"),
-            TimeElapsedColumn(),
+            SpinnerColumn("line" if plain else "dots", table_column=fixed),
+            TextColumn("{task.description}", table_column=fixed),
+            *([BarColumn(bar_width=20)] if self.console.width >= 70 else []),
+            TextColumn("{task.fields[text]}", table_column=rest),
+            TimeElapsedColumn(table_column=fixed),
             console=self.console,
+            expand=True,
             transient=True,
             disable=not self.console.is_terminal,
         )
@@ -110,7 +112,7 @@ class Live:
 
 def show_step(step: Step, console: Console) -> None:
     """One line on a step, and after a failure what the program printed and what to do."""
-    mark = _marks(console)["skipped" if step.skipped else "ok" if step.ok else "failed"]
+    mark = marks(console)["skipped" if step.skipped else "ok" if step.ok else "failed"]
     timed = not step.skipped and step.name in ("build", "load", "test")
     seconds = f" [dim]({step.seconds:.1f} s)[/]" if timed else ""
     console.print(f"{mark} {step.name:<6} {escape(step.detail)}{seconds}")
@@ -120,11 +122,12 @@ def show_step(step: Step, console: Console) -> None:
 
 
 def show_output(output: str, console: Console) -> None:
-    """The end of what a failed program printed."""
+    """The end of what a failed program printed: on a terminal no more than leaves room for what is said around it."""
     lines = output.strip().splitlines()
-    if len(lines) > OUTPUT_LINES:
-        console.print(f"  [dim]... {len(lines) - OUTPUT_LINES} lines before[/]")
-    for line in lines[-OUTPUT_LINES:]:
+    most = max(8, min(OUTPUT_LINES, console.height - 14)) if console.is_terminal else OUTPUT_LINES
+    if len(lines) > most:
+        console.print(f"  [dim]... {len(lines) - most} lines before[/]")
+    for line in lines[-most:]:
         console.print(f"  {plain(line)}", markup=False)
 
 
@@ -227,7 +230,13 @@ def show_dry_run(report: Report, command: str) -> None:
 
 
 def show_table(rows: Sequence[tuple[str, ...]], console: Console) -> None:
-    """Rows of plain text in columns."""
+    """Rows of plain text in columns; one line each, whatever its length, where no terminal limits it."""
+    if not console.is_terminal:
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            console.print(plain("  ".join(cells).rstrip()), markup=False)
+        return
     table = Table(box=None, show_header=False, pad_edge=False)
     for _ in rows[0]:
         table.add_column(overflow="fold")
@@ -236,27 +245,10 @@ def show_table(rows: Sequence[tuple[str, ...]], console: Console) -> None:
     console.print(table, soft_wrap=False)
 
 
-def show_requirements(requirements: list[Requirement]) -> None:
-    """Each requirement on a line, then how to get what is missing."""
-    console = stdout()
-    marks = _marks(console)
-    table = Table(box=None, pad_edge=False)
-    for title in ("", "", "wanted", "found"):
-        table.add_column(title, overflow="fold")
-    for requirement in requirements:
-        mark = marks["ok" if requirement.ok else "skipped" if requirement.optional else "failed"]
-        table.add_row(mark, *(escape(cell) for cell in (requirement.name, requirement.wanted, requirement.found)))
-    console.print(table, soft_wrap=False)
-    if missing := [requirement for requirement in requirements if not requirement.ok]:
-        console.print("\nTo get what is missing:")
-        for requirement in missing:
-            console.print(f"  {escape(requirement.name)}: {escape(requirement.how)}")
-
-
 def show_updates(results: Sequence[Result]) -> None:
     """What became of each repository: one in full, several as a table with the details of those that need work."""
     console = stdout()
-    marks = _marks(console)
+    signs = marks(console)
     if len(results) > 1:
         table = Table(box=None, pad_edge=False)
         for title in ("", "repository", "from", "to", "result"):
@@ -264,7 +256,7 @@ def show_updates(results: Sequence[Result]) -> None:
         unique = len({result.path.name for result in results}) == len(results)
         for result in results:
             repository = result.path.name if unique else str(result.path)
-            mark = marks["ok" if result.ok else "skipped" if result.status == "behind" else "failed"]
+            mark = signs["ok" if result.ok else "skipped" if result.status == "behind" else "failed"]
             table.add_row(
                 mark, escape(repository), escape(result.recorded), escape(result.wanted), escape(_outcome(result))
             )

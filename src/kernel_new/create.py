@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from kernel_new import git, questions, refusals, staging, template
-from kernel_new.errors import KernelNewError, UsageError
+from kernel_new import git, next_steps, questions, refusals, staging, template
+from kernel_new.errors import KernelNewError, StoppedError, UsageError
 from kernel_new.project import Project
 from kernel_new.report import Level, Report, Watcher
 
@@ -31,6 +32,8 @@ class Request:
     dry_run: bool = False
     flags: frozenset[str] = frozenset()
     """Questions that were answered by a flag of their own, which must apply."""
+    approve: Callable[[Report, list[str], Level], bool] | None = None
+    """Asked before anything appears at the destination, with the files that will be there."""
 
 
 def create(request: Request, watcher: Watcher) -> Report:
@@ -58,11 +61,13 @@ def create(request: Request, watcher: Watcher) -> Report:
             project = Project.read(staged)
             report.describe(project.answers())
             _refuse_useless_flags(report.answers, request)
-            step.detail = f"{sum(file.is_file() for file in staged.rglob('*'))} files"
-        destination = destination or _checked(Path.cwd() / project.name)
-        report.path = destination
+            destination = report.path = destination or _checked(Path.cwd() / project.name)
+            files = sorted(str(file.relative_to(staged)) for file in staged.rglob("*") if file.is_file())
+            step.detail = f"{len(files)} files"
+            if request.approve and not (request.dry_run or request.approve(report, files, request.level)):
+                raise StoppedError("nothing was written")
         if request.dry_run:
-            report.files = sorted(str(file.relative_to(staged)) for file in staged.rglob("*") if file.is_file())
+            report.files = files
             return report
         _initialise(staged, destination, request, report, watcher)
         _move(staged, destination)
@@ -70,7 +75,7 @@ def create(request: Request, watcher: Watcher) -> Report:
         from kernel_new import verify
 
         verify.prove(Project(destination, project.build), request.level, report, watcher)
-    report.next = _next_steps(destination, report)
+    report.next = next_steps.commands(destination, report)
     return report
 
 
@@ -137,20 +142,23 @@ def _render(staged: Path, request: Request) -> None:
     """Ask what has no answer, check all answers and render, with copier."""
     # Imported here: it takes longer than everything else that kernel-new does before building.
     import copier
-    from copier.errors import CopierAnswersInterrupt, CopierError
+    from copier.errors import CopierError
 
+    answers = request.answers
+    if not request.defaults:
+        from kernel_new import asking
+
+        answers = asking.ask(staged, answers)
     with template.rendered_from() as source:
         try:
             copier.run_copy(
                 str(source),
                 staged,
-                data=request.answers,
-                defaults=request.defaults,
+                data=answers,
+                defaults=True,
                 quiet=True,
                 settings=copier.Settings(),
             )
-        except CopierAnswersInterrupt as error:
-            raise KeyboardInterrupt from error
         except ValueError as error:
             refusal = refusals.read(str(error))
             raise refusal.error() if refusal else UsageError(str(error)) from error
@@ -218,11 +226,3 @@ def _must_stay(destination: Path, staged: Path) -> bool:
 def _rename(staged: Path, destination: Path) -> None:
     """The step in which the repository appears: an empty directory gives way, whatever else is there does not."""
     staged.rename(destination)
-
-
-def _next_steps(destination: Path, report: Report) -> list[str]:
-    """Three commands for this machine, ready to be pasted."""
-    here = shlex.quote(str(destination))
-    if not report.ok:
-        return ["kernel-new doctor", f"kernel-new verify {here}"]
-    return [f"cd {here}", "git add --all && git commit -m 'Start from kernel-new'", "pytest"]

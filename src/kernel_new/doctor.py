@@ -11,6 +11,9 @@ from pathlib import Path
 from kernel_new import cargo, process
 from kernel_new.errors import KernelNewError
 
+NVPTX_TOOLCHAIN = "1.96.0"
+"""The Rust release that the emitted repositories pin for device code."""
+
 PACKAGES = {"apache-tvm-ffi": "0.1.15", "kernels": "0.17.2", "numpy": "1.26", "pytest": "8.0"}
 BUILD_PACKAGES = {
     "cargo-zigbuild": "to build for the Hub",
@@ -108,7 +111,7 @@ def _nvptx() -> Requirement:
     for line in _lines("rustup", "toolchain", "list"):
         sysroots.append(_first_line("rustup", "run", line.split()[0], "rustc", "--print", "sysroot"))
     found = next((root for root in sysroots if root and _has_nvptx(Path(root))), "")
-    how = "rustup toolchain install 1.96.0 --target nvptx64-nvidia-cuda"
+    how = f"rustup toolchain install {NVPTX_TOOLCHAIN} --target nvptx64-nvidia-cuda"
     wanted = "to rebuild PTX (nvptx)"
     return Requirement("rustc for nvptx", wanted, found or "missing", bool(found), how, optional=True)
 

@@ -28,3 +28,9 @@ class CommandError(KernelNewError):
     def __init__(self, message: str, hint: str = "", output: str = "") -> None:
         super().__init__(message, hint)
         self.output = output
+
+
+class StoppedError(KernelNewError):
+    """The user chose not to go on."""
+
+    exit_code = 130

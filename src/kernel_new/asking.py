@@ -1,0 +1,128 @@
+"""Asks the questions of copier.yml in a terminal: what each is about, a line on each choice, the default in brackets.
+
+copier's own prompts write the default into the line, where typing adds to it, and cut what is wider than the terminal.
+The questions, defaults, conditions and refusals are those of copier.yml, and copier checks every answer again.
+"""
+
+import textwrap
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import jinja2
+import yaml
+from jinja2.sandbox import SandboxedEnvironment
+from questionary import Choice, Style, select
+from rich.console import Console
+
+from kernel_new import console, questions, template
+from kernel_new.console import escape
+from kernel_new.questions import Question
+
+STYLE = Style([("pointer", "bold"), ("highlighted", "bold"), ("selected", "noinherit"), ("instruction", "noinherit")])
+"""No colours: what stands out must do so on dark and on light."""
+
+
+class _Form:
+    """The answers so far, and copier.yml's Jinja over them."""
+
+    def __init__(self, destination: Path, given: dict[str, Any]) -> None:
+        settings = template.settings()
+        options = cast("dict[str, Any]", settings["_envops"]) | {"undefined": jinja2.StrictUndefined}
+        self.jinja = SandboxedEnvironment(
+            loader=jinja2.FileSystemLoader(template.root()),
+            extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
+            **options,
+        )
+        self.answers: dict[str, Any] = dict(given)
+        self.conf = SimpleNamespace(dst_path=destination)
+
+    def render(self, question: Question, key: str, **extra: Any) -> str:
+        """A template of a question; empty where it has none."""
+        details = cast("dict[str, Any]", template.settings()[question.name])
+        context = {**self.answers, "_copier_conf": self.conf, **extra}
+        return self.jinja.from_string(str(details.get(key, ""))).render(context).strip()
+
+    def applies(self, question: Question) -> bool:
+        return self.render(question, "when") in ("", "True")
+
+    def refusal(self, question: Question, answer: Any) -> str:
+        """Why copier would refuse an answer; empty where it would not."""
+        if question.choices and answer not in [choice.value for choice in question.choices]:
+            return "none of the choices"
+        return self.render(question, "validator", **{question.name: answer})
+
+
+def ask(destination: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Every answer: those that are given, and those that the user gives now.
+
+    An answer given beforehand that is refused ends the questions: copier will say why.
+
+    Raises:
+        KeyboardInterrupt: The user wants no more of it.
+    """
+    with suppress(ImportError):
+        import readline  # noqa: F401  (it gives input() its line editing)
+    form = _Form(destination, given)
+    out = console.stdout()
+    for question in questions.asked().values():
+        if question.name in given:
+            if form.refusal(question, given[question.name]):
+                return form.answers
+        elif form.applies(question):
+            form.answers[question.name] = _ask(form, question, out)
+    return form.answers
+
+
+def _ask(form: _Form, question: Question, out: Console) -> Any:
+    default = form.render(question, "default")
+    out.print(f"\n[bold]{escape(question.help)}[/]", soft_wrap=False)
+    if question.choices:
+        return _choose(question, default, out)
+    listed = default.startswith("[")
+    while True:
+        shown = ", ".join(yaml.safe_load(default)) if listed else default
+        try:
+            text = input(f"  {question.name.replace('_', ' ')} [{shown}]: ").strip()
+        except EOFError as error:
+            out.print()
+            raise KeyboardInterrupt from error
+        answer = _listed(text or default) if listed else text or default
+        refused = form.refusal(question, answer)
+        if not refused:
+            return answer
+        out.print(f"  [red]{escape(refused)}[/]", soft_wrap=False)
+
+
+def _listed(text: str) -> Any:
+    """A list as a person types it: 8.0, 9.0a; as YAML too."""
+    if text.startswith("["):
+        with suppress(yaml.YAMLError, TypeError):
+            return [str(part) for part in yaml.safe_load(text)]
+    return text.strip("[]").replace(",", " ").split()
+
+
+def _choose(question: Question, default: str, out: Console) -> str:
+    """One of the choices, which the arrow keys move between."""
+    width = max(20, out.width - 4)
+    choices = [
+        Choice("\n".join(textwrap.wrap(_title(choice), width, subsequent_indent="     ")), value=choice.value)
+        for choice in question.choices
+    ]
+    chosen = select(
+        "",
+        choices=choices,
+        default=default,
+        qmark="",
+        pointer=">",
+        style=STYLE,
+        instruction="(arrow keys, then Enter)",
+        erase_when_done=True,
+    ).unsafe_ask()
+    out.print(f"  {question.name.replace('_', ' ')}: {escape(str(chosen))}")
+    return str(chosen)
+
+
+def _title(choice: questions.Choice) -> str:
+    return choice.value if choice.about == choice.value else f"{choice.value}: {choice.about}"
