@@ -101,7 +101,8 @@ def type_of(schema: dict[str, Any]) -> str:
         return link(schema["$ref"])
     if schema.get("type") == "array":
         return f"list of {type_of(schema['items'])}"
-    return str(schema.get("type", "boolean"))
+    kinds = schema.get("type", "boolean")
+    return " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
 
 
 def link(reference: str) -> str:
@@ -128,6 +129,8 @@ def json_page() -> str:
         if "properties" not in schema:
             parts.append(f"{schema['description'].capitalize()}.")
             continue
+        if "description" in schema:
+            parts.append(f"{schema['description'].capitalize()}:")
         rows = [(f"`{key}`", type_of(value), value["description"]) for key, value in schema["properties"].items()]
         parts.append(table(["key", "type", ""], rows))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"

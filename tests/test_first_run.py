@@ -274,10 +274,11 @@ def test_help_cuts_no_name_and_no_sentence(columns: int, run: Run) -> None:
 
 @pytest.mark.parametrize("command", [["list"], ["explain"], ["doctor"], ["explain", "variants"]])
 def test_in_a_pipe_there_is_neither_colour_nor_folding(command: list[str], run: Run) -> None:
-    narrow = run(*command, env={**os.environ, "COLUMNS": "40", "CI": "1"}).stdout
-    assert narrow == run(*command, env={**os.environ, "COLUMNS": "200"}).stdout
-    assert "\x1b" not in narrow
-    assert not re.search(r"[ ]$", narrow, re.MULTILINE)
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"CI": "1"}
+    shown = run(*command, env=environment).stdout
+    assert max(map(len, shown.splitlines())) > 80
+    assert "\x1b" not in shown
+    assert not re.search(r"[ ]$", shown, re.MULTILINE)
 
 
 def test_no_colour_of_the_background_and_none_at_all_where_unwanted(start: Start) -> None:

@@ -1,5 +1,5 @@
 """`python -m kernel_new` is `kernel-new`."""
 
-from kernel_new.cli import main
+from kernel_new.entry import main
 
 main()

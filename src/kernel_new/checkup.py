@@ -79,15 +79,18 @@ def show(found: list[Requirement]) -> None:
     out = console.stdout()
     marks = console.marks(out)
     signs = [marks["ok" if one.ok else "skipped" if one.optional else "failed"] for one in found]
-    if out.is_terminal and out.width < NARROW:
+    limited = out.is_terminal or "COLUMNS" in os.environ
+    if limited and out.width < NARROW:
         for sign, one in zip(signs, found, strict=True):
-            out.print(f"{sign} [bold]{escape(one.name)}[/]: {escape(one.found)}")
+            out.print(
+                f"{sign} [bold]{escape(one.name)}[/]: {escape(_end(one.found, max(8, out.width - len(one.name) - 4)))}"
+            )
             out.print(f"  [dim]{escape(one.wanted)}[/]", soft_wrap=False)
     else:
         name, wanted = (
             max(map(len, column)) for column in zip(*((one.name, one.wanted) for one in found), strict=True)
         )
-        room = out.width - name - wanted - 6 if out.is_terminal else 10_000
+        room = out.width - name - wanted - 6 if limited else 10_000
         for sign, one in zip(signs, found, strict=True):
             columns = f"{one.name:<{name}}  {one.wanted:<{wanted}}  {_end(one.found, room)}"
             out.print(f"{sign} {escape(columns)}")

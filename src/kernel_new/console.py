@@ -1,6 +1,7 @@
 """Shows reports and errors: results on stdout, progress on stderr, or one JSON document on stdout."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -230,8 +231,8 @@ def show_dry_run(report: Report, command: str) -> None:
 
 
 def show_table(rows: Sequence[tuple[str, ...]], console: Console) -> None:
-    """Rows of plain text in columns; one line each, whatever its length, where no terminal limits it."""
-    if not console.is_terminal:
+    """Rows of plain text in columns; one line each, whatever its length, where nothing limits it."""
+    if not (console.is_terminal or "COLUMNS" in os.environ):
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -13,6 +13,7 @@ ABOUT = {
     "tvm-ffi-ext": "the Python functions that your users call",
     "tests": "tests against a reference",
     "benchmarks": "speed against torch",
+    "compare.py": "results and speed side by side with others",
     "build.toml": "what kernel-builder builds for the Hub",
     "build.rs": "runs before cargo builds",
     "Cargo.toml": "the crate and what it depends on",
