@@ -260,7 +260,7 @@ def cases(by_op: dict[str, dict[str, ModuleType]], device: str, quick: bool) -> 
         yield from makers[op](modules, device, shapes[-2:] if quick else shapes, dtypes[:1] if quick else dtypes)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("repositories", nargs="+", type=Path)
     parser.add_argument("--report", type=Path, required=True)
@@ -277,9 +277,14 @@ def main() -> None:
     for name, module in named:
         op = starter(module).function.replace("flash_attn_func", "flash_attn2")
         by_op.setdefault(op, {})[name] = module
-    rows = []
+    rows, failed = [], False
     for case in cases(by_op, options.device, options.quick):
-        row = timed(case, options.device, options.seconds)
+        try:
+            row = timed(case, options.device, options.seconds)
+        except (AssertionError, RuntimeError) as error:
+            failed = True
+            print(f"{case.op} {case.size} {case.dtype}: FAILED: {str(error)[:500]}", flush=True)
+            continue
         rows.append(row)
         speeds = ", ".join(f"{name} {speed:.3g}" for name, speed in row["speed"].items())
         print(f"{row['op']} {row['size']} {row['dtype']}: {speeds} {row['unit']}", flush=True)
@@ -298,7 +303,8 @@ def main() -> None:
     }
     options.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(report["peaks"], *report["calls"], sep="\n")
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,7 +26,7 @@ class Fault(NamedTuple):
 
 
 CREATE, STAGING, PROCESS = "src/kernel_new/create.py", "src/kernel_new/staging.py", "src/kernel_new/process.py"
-UPDATE, CLI, VERIFY = "src/kernel_new/update.py", "src/kernel_new/cli.py", "src/kernel_new/verify.py"
+UPDATE, ENTRY, VERIFY = "src/kernel_new/update.py", "src/kernel_new/entry.py", "src/kernel_new/verify.py"
 KILLED = "tests/test_faults.py::test_killed_at_any_step_there_is_a_whole_repository_or_none"
 FAULTS = [
     Fault(
@@ -108,7 +108,7 @@ FAULTS = [
     ),
     Fault(
         "SIGTERM ends the tool without its children",
-        CLI,
+        ENTRY,
         "        with process.terminated_is_interrupted():\n",
         "        if True:\n",
         "tests/test_tools.py::test_an_interrupt_ends_a_hanging_tool_at_once[build-SIGTERM]",
@@ -122,7 +122,7 @@ FAULTS = [
     ),
     Fault(
         "a failure of our own output is a traceback",
-        CLI,
+        ENTRY,
         "        code = _unwritable(error)\n",
         "        raise error\n",
         "tests/test_output.py::test_a_full_disk_behind_the_output_is_reported[list]",

@@ -54,8 +54,40 @@ def any_shape(rng: np.random.Generator) -> Shape:
     return tuple(int(rng.choice([0, 1, 2, 3, 5, 8, 17, 33])) for _ in range(rng.integers(0, 5)))
 
 
+def rows_and_weight(rng: np.random.Generator) -> list[Shape]:
+    shape = (*any_shape(rng), int(rng.choice([0, 1, 2, 3, 7, 8, 33])))
+    return [shape, shape[-1:]]
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray | None:
+    """None for an infinite weight, which times what is 0 in float32 alone is NaN."""
+    if np.isinf(weight).any():
+        return None
+    with np.errstate(all="ignore"):
+        return x / np.sqrt((x * x).sum(-1, keepdims=True) / max(x.shape[-1], 1) + 1e-6) * weight
+
+
+def queries_and_keys(rng: np.random.Generator) -> list[Shape]:
+    batch, heads, group = (int(rng.choice(sizes)) for sizes in ([0, 1, 2], [1, 2], [1, 3]))
+    dim = int(rng.choice([32, 40, 64]))
+    queries, keys = (int(rng.choice([0, 1, 3, 17, 33])) for _ in range(2))
+    return [(batch, queries, heads * group, dim)] + [(batch, keys, heads, dim)] * 2
+
+
+def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray | None:
+    """None where scores are so large that float32 leaves little of their differences."""
+    if any(not np.isfinite(x).all() or abs(x).max(initial=0.0) > 100 for x in (q, k, v)):
+        return None
+    k, v = (np.repeat(x, q.shape[2] // k.shape[2], axis=2) for x in (k, v))
+    weights = np.exp(np.einsum("bihd,bjhd->bhij", q, k) / np.sqrt(q.shape[3]))
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(np.einsum("bhij,bjhd->bihd", weights / weights.sum(-1, keepdims=True), v))
+
+
 KNOWN = {
     "relu": Known(lambda rng: [any_shape(rng)], lambda x: np.where(x <= 0, 0.0, x), 0.0),
+    "rms_norm": Known(rows_and_weight, rms_norm, 0.01),
+    "flash_attn_func": Known(queries_and_keys, attention, 0.02),
 }
 """What is missing here is called all the same, without a look at its values."""
 
@@ -184,10 +216,16 @@ class Caller:
         self.counts["accepted"] += 1
         as_meant = [*map(id, given), *map(id, named.values())] == [*map(id, tensors), id(out)]
         problem = f"{name}{describe([*given, *named.values()])}"
-        self.look_elsewhere(problem, pairs, before, out_too=not as_meant)
+        given_out = any(argument is out for argument in [*given, *named.values()])
+        self.look_elsewhere(problem, pairs, before, out_too=not given_out)
         if known and as_meant and set(named) <= {"out"}:
-            self.counts["checked"] += 1
             found, right = decode(pairs[-1][0], dtypes[-1]), known.reference(*inputs)
+            if right is None:
+                return
+            self.counts["checked"] += 1
+            if dtypes[-1] == "float16":  # where what is too large for it is infinite
+                with np.errstate(over="ignore"):
+                    right = right.astype(np.float16).astype(np.float64)
             if not np.allclose(found, right, rtol=known.error, atol=known.error, equal_nan=True):
                 self.failures.append(f"{problem} is wrong")
 

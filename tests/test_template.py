@@ -37,7 +37,7 @@ def test_every_emitted_file_has_its_path_in_the_template(combination: dict[str, 
         for mark, answer in answers.items():
             name = name.replace(mark, answer)
         optional = "«%" in name
-        pattern = re.escape(re.sub("«%.*?%»", "", name)).replace("«part»", "\\w+").replace("«target»", "sm_\\w+")
+        pattern = re.escape(re.sub("«%.*?%»", "", name)).replace("«part»", "[\\w/]+").replace("«target»", "sm_\\w+")
         found = {file for file in emitted if re.fullmatch(pattern, file)}
         assert found or optional, name
         emitted -= found

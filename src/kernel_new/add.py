@@ -50,7 +50,8 @@ def add(request: Request, watcher: Watcher) -> Report:
             creation = Creation(Path(directory, project.name), answers, defaults=True, git=False, level=Level.NONE)
             donor = Donor(create(creation, Quiet()).path, starter, op)
             written = donor.give(project)
-            step.detail = f"{op}: {len(written)} files, and their lines in the lists"
+            more = f" and {len(written) - 3} more" * (len(written) > 3)
+            step.detail = f"{op}: {', '.join(written[:3])}{more}"
         if project.backend == "cuda":
             with report.step("ptx", watcher, fatal=True) as step:
                 step.detail = ptx.rebuild(project)

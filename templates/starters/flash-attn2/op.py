@@ -96,6 +96,6 @@ def fwd(
 
 
 def lse_shape(q):
-    # For any rank: the op says what is wrong with q.
-    batch, seqlen, heads = q.shape[:1], q.shape[1:2], q.shape[2:3]
-    return (*batch, *heads, *seqlen)
+    """(batch, heads, seqlen); for other than 4 dimensions, the op says what is wrong."""
+    shape = getattr(q, "shape", ())
+    return (shape[0], shape[2], shape[1]) if len(shape) == 4 else ()
