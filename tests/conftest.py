@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,9 @@ def _isolated(tmp_path_factory: pytest.TempPathFactory) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # A shell starts what it puts into the background so; what the tests start shall not be.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Under nohup, the programs that the tests run would ignore it too.
+    with suppress(ValueError, AttributeError):  # in another thread than the first; not on Windows
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     home = Path.home()
     os.environ.setdefault("CARGO_HOME", str(home / ".cargo"))
     os.environ.setdefault("RUSTUP_HOME", str(home / ".rustup"))

@@ -152,8 +152,8 @@ def test_device_code_that_does_not_compile_undoes_it(tmp_path: Path, run: Run) -
 
 
 def test_lists_are_added_to_where_they_are_sorted() -> None:
-    text = "pub mod b;\nmod d;\n\ntvm_ffi::tvm_ffi_dll_export_typed_func!(d, d::d);\n"
-    donor = "mod a;\npub mod b;\nmod c;\nmod e;\n\ntvm_ffi::tvm_ffi_dll_export_typed_func!(c, c::c);\n"
+    text = "pub mod b;\n\nmod d;\n\ntvm_ffi::tvm_ffi_dll_export_typed_func!(d, d::d);\n"
+    donor = "pub mod a;\npub mod b;\n\nmod c;\nmod e;\n\ntvm_ffi::tvm_ffi_dll_export_typed_func!(c, c::c);\n"
     merged = lists.add_modules(text, donor)
     assert [found[1] for found in lists.MODULE.finditer(merged)] == ["a", "b", "c", "d", "e"]
     assert lists.exports(merged) == ["d", "c"]

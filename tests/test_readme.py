@@ -86,7 +86,7 @@ def test_the_documented_json_has_the_documents_keys(repository: Path) -> None:
     from kernel_new.report import Report
 
     reference = (Path(__file__).parent.parent / "docs/reference.md").read_text()
-    (documented,) = blocks(reference, "json")
+    documented = blocks(reference, "json")[0]
     shown = json.loads(documented)
     assert list(shown) == list(Report(repository).as_json())
     assert list(shown["steps"][0]) == ["name", "ok", "skipped", "seconds", "detail"]

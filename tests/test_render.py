@@ -35,7 +35,8 @@ def template_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The template as the git repository that it is published as."""
     clone = tmp_path_factory.mktemp("template")
     shutil.copy(template.root() / "copier.yml", clone)
-    shutil.copytree(template.root() / "templates", clone / "templates")
+    ours = shutil.ignore_patterns("__pycache__")  # pip compiles what looks like Python.
+    shutil.copytree(template.root() / "templates", clone / "templates", ignore=ours)
     for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "-m", "x"], ["tag", "v0.1.0"]):
         subprocess.run(["git", *command], cwd=clone, check=True)
     return clone

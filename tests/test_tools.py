@@ -132,7 +132,7 @@ BAD_TOOLS = {
     "broken": ("exit 1", "it printed nothing"),
     "crashing": ("kill -SEGV $$", "it printed nothing"),
     "garbage": ("printf '\\377\\376\\000\\033[2J'", "does not start"),
-    "ancient": ("echo {name} 1.70.0", "needs 1.88 or newer"),
+    "ancient": ("echo {name} 1.70.0", "needs 1.89 or newer"),
     "hanging": (HANGING, "did not end within 1 s and was stopped"),
 }
 GOOD = "echo {name} 1.95.0"

@@ -98,7 +98,7 @@ def test_a_conflict_is_marked_listed_and_fails(template: Template, tmp_path: Pat
     assert "| try it |" in text
     assert "| test it well |" in text
     result = json.loads(template.update(path, "--json").stdout)["repositories"][0]
-    assert "README.md" in result["error"], "what is in conflict counts as uncommitted"
+    assert "uncommitted changes" in result["error"], "what is in conflict counts as such"
 
 
 def test_a_file_that_diverged_heals_or_is_shown(template: Template, tmp_path: Path) -> None:

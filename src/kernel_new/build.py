@@ -42,7 +42,7 @@ def build(project: Project, request: Request, watcher: Watcher) -> Report:
     directory = project.path / "build"
     with process.terminated_is_interrupted(), layout.staging(directory) as staging:
         work = _Work(project, request, report, watcher, staging)
-        work.compile(kernels, platforms)
+        work.compile_all(kernels, platforms)
         work.prove()
         if request.release_check:
             work.step("check", lambda: release_check.check([path for _, path in work.staged]))
@@ -89,7 +89,7 @@ class _Work:
         with self.report.step(name, self.watcher) as step:
             step.detail = work()
 
-    def compile(self, kernels: list[Kernel], platforms: list[Platform]) -> None:
+    def compile_all(self, kernels: list[Kernel], platforms: list[Platform]) -> None:
         """Compile for each platform and backend, and lay out the variants of each."""
         if (self.project.path / ptx.SCRIPT).is_file():
             self.step("ptx", self._fresh_ptx)

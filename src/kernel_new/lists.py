@@ -25,6 +25,8 @@ def add_modules(text: str, donor: str) -> str:
         found = list(MODULE.finditer(text))
         if line[1] in [module[1] for module in found]:
             continue
+        # Shared modules are public and stand together; ops are not.
+        found = [module for module in found if ("pub mod" in module[0]) == ("pub mod" in line[0])]
         later = next((module for module in found if module[1] > line[1]), None)
         text = _inserted(text, line[0], later, found)
     exports = [export[1] for export in EXPORT.finditer(text)]

@@ -17,6 +17,15 @@ pub enum DType {
 }
 
 impl DType {
+    /// The name that Python gives it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::BF16 => "bfloat16",
+        }
+    }
+
     /// Bytes of an element.
     pub fn bytes(self) -> usize {
         match self {
@@ -52,16 +61,16 @@ impl<'a> Argument<'a> {
             (code, 16, 1) if code == DLDataTypeCode::kDLBfloat as u8 => Some(DType::BF16),
             _ => None,
         };
-        match dtype.filter(|dtype| accepted.contains(dtype)) {
-            Some(dtype) => Ok(dtype),
-            None => bail!(
+        let Some(dtype) = dtype.filter(|dtype| accepted.contains(dtype)) else {
+            let (name, first) = (self.name, accepted[0].name());
+            bail!(
                 TYPE_ERROR,
-                "{}: expected {}, got {}",
-                self.name,
+                "{name}: expected {}, got {}; pass {name}.to(torch.{first}) (torch) or {name}.astype(\"{first}\") (numpy)",
                 either(accepted),
                 dtype_name(self.tensor.dtype())
-            ),
-        }
+            )
+        };
+        Ok(dtype)
     }
 
     /// `ValueError` unless the tensor is on a device of this type.
@@ -70,12 +79,11 @@ impl<'a> Argument<'a> {
             device_type,
             device_id,
         } = self.tensor.device();
+        let (name, wanted) = (self.name, device_name(expected));
         ensure!(
             device_type == expected,
             VALUE_ERROR,
-            "{}: expected a tensor on {}, got one on {}:{device_id}",
-            self.name,
-            device_name(expected),
+            "{name}: expected a tensor on {wanted}, got one on {}:{device_id}; pass {name}.to(\"{wanted}\")",
             device_name(device_type)
         );
         Ok(())
@@ -290,14 +298,7 @@ impl<'a> Argument<'a> {
 
 /// "float32, float16 or bfloat16".
 fn either(dtypes: &[DType]) -> String {
-    let names: Vec<_> = dtypes
-        .iter()
-        .map(|dtype| match dtype {
-            DType::F32 => "float32",
-            DType::F16 => "float16",
-            DType::BF16 => "bfloat16",
-        })
-        .collect();
+    let names: Vec<_> = dtypes.iter().map(|dtype| dtype.name()).collect();
     match names.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
         _ => names.concat(),

@@ -28,7 +28,7 @@ pub fn warp_sum(mut value: f32, width: u32) -> f32 {
 /// `scratch` must be [`WARP`] values of shared memory, which no thread uses between the barriers before and after this.
 pub unsafe fn sum(value: f32, scratch: *mut f32) -> f32 {
     let of_warp = warp_sum(value, WARP);
-    if thread::threadIdx_x() % WARP == 0 {
+    if thread::threadIdx_x() & (WARP - 1) == 0 {
         // SAFETY: a block has at most 32 warps.
         unsafe { *scratch.add((thread::threadIdx_x() / WARP) as usize) = of_warp };
     }

@@ -3,9 +3,11 @@
 //!
 //! Python calls an exported op as `ops.<name>`; its Python side is in `tvm-ffi-ext/«module»/`.
 
-«% for name in (["checks"] + host_modules) | sort %»
-«"pub " if name != op»mod «name»;
+«% for name in (["checks"] + host_modules) | sort if name != op %»
+pub mod «name»;
 «% endfor %»
+
+mod «op»;
 
 «% for name, function in exports.items() %»
 tvm_ffi::tvm_ffi_dll_export_typed_func!(«name», «function»);

@@ -4,6 +4,11 @@
 //! Each row is read from memory once: it stays in registers and, where it is long, in shared memory. Only what has no
 //! room there is read again.
 
+#![expect(
+    clippy::too_many_arguments,
+    reason = "kernels are launched with numbers and pointers"
+)]
+
 use cuda_device::async_copy::cp_async_wait_all;
 use cuda_device::float::rsqrt_approx_f32;
 use cuda_device::{kernel, launch_bounds, thread};
