@@ -199,8 +199,8 @@ FAULTS = [
     ),
     Fault(
         "an interrupted update is not undone",
-        UPDATE,
-        '            git.run(path, "checkout", "--quiet", "HEAD", "--", ".")\n',
+        "src/kernel_new/git.py",
+        '            run(directory, "checkout", "--quiet", "HEAD", "--", ".")\n',
         "",
         "tests/test_update_places.py::test_an_interrupted_update_leaves_the_repository_as_it_was",
     ),

@@ -13,7 +13,7 @@ import pytest
 from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, ops, tree
 from template_history import Template, _own_cache, commit, edit, git, replace, template, whole  # noqa: F401
 from test_kernel_builder import CHECK
-from test_ptx import FOUND
+from test_ptx import needs_compiler, needs_compiler_of
 
 from kernel_new import lists, process, questions
 
@@ -28,12 +28,6 @@ def repository(path: Path, **answers: Any) -> Path:
     return made
 
 
-def needs_compiler(combination: dict[str, str]) -> None:
-    needs_cargo(combination)
-    if combination.get("device_compiler") == "nvptx" and not FOUND["rustc for nvptx"].ok:
-        pytest.skip("no compiler for device code")
-
-
 def check(*command: str, cwd: Path) -> None:
     finished = process.run(command, cwd=cwd)
     assert finished.code == 0, finished.stdout + finished.stderr
@@ -44,7 +38,8 @@ def test_each_starter_can_be_added_to_each_repository(
     combination: dict[str, str], tmp_path: Path, run_json: Callable[..., dict[str, Any]]
 ) -> None:
     """Under its own name or, where it is there already, another: proven, formatted, linted, listed."""
-    needs_compiler(combination)
+    needs_cargo(combination)
+    needs_compiler_of(combination)
     made = repository(tmp_path / "demo-kernel", **combination)
     added = []
     for kernel in KERNELS:
@@ -138,9 +133,8 @@ def test_uncommitted_changes_are_not_mixed_with_the_op(tmp_path: Path, run: Run)
     assert tree(made) == before
 
 
+@needs_compiler
 def test_device_code_that_does_not_compile_undoes_it(tmp_path: Path, run: Run) -> None:
-    if not FOUND["rustc for nvptx"].ok:
-        pytest.skip("no compiler for device code")
     made = repository(tmp_path / "demo-kernel", backend="rust-cuda")
     replace(made / "kernels/src/relu.rs", "fn relu(", "fn broken(")
     commit(made)

@@ -44,16 +44,21 @@ def repository(built: Path, tmp_path: Path) -> Path:
     return copy
 
 
+def needs_compiler_of(combination: dict[str, str]) -> None:
+    """Skip a test whose combination has device code for a compiler that is not here."""
+    if combination.get("device_compiler") == "nvptx" and not FOUND["rustc for nvptx"].ok:
+        pytest.skip("no compiler for device code")
+    if combination.get("device_compiler") == "cuda-oxide" and not os.environ.get("CUDA_OXIDE_BACKEND"):
+        pytest.skip("cuda-oxide is not installed")
+
+
 def rebuild(directory: Path, *options: str) -> process.Finished:
     return process.run([sys.executable, "kernels/build_ptx.py", *options], cwd=directory)
 
 
 @cuda
 def test_rebuilding_gives_the_same_bytes(combination: dict[str, str], tmp_path: Path) -> None:
-    if combination["device_compiler"] == "nvptx" and not FOUND["rustc for nvptx"].ok:
-        pytest.skip("no compiler for device code")
-    if combination["device_compiler"] == "cuda-oxide" and not os.environ.get("CUDA_OXIDE_BACKEND"):
-        pytest.skip("cuda-oxide is not installed")
+    needs_compiler_of(combination)
     made = make(tmp_path / "somewhere" / "another-name", **combination).path
     before = tree(made / "kernels-ptx")
     shutil.rmtree(made / "kernels-ptx")

@@ -13,7 +13,6 @@ from kernel_new.create import create
 from kernel_new.errors import KernelNewError, MissingToolError, UsageError
 from kernel_new.project import ANSWERS, Project
 from kernel_new.report import Level, Quiet, Report, Watcher
-from kernel_new.update import undone_on_error
 
 PLACES = ("src", "kernels/src", "tvm-ffi-ext", "tests")
 """Directories whose files belong to ops, or are shared by several."""
@@ -45,7 +44,7 @@ def add(request: Request, watcher: Watcher) -> Report:
     op = request.op or starter
     report = Report(project.path)
     report.describe(project.answers())
-    with undone_on_error(project.path):
+    with git.undone_on_error(project.path):
         with report.step("add", watcher, fatal=True) as step, tempfile.TemporaryDirectory() as directory:
             creation = Creation(Path(directory, project.name), answers, defaults=True, git=False, level=Level.NONE)
             donor = Donor(create(creation, Quiet()).path, starter, op)

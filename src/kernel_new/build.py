@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from kernel_new import card, crossbuild, layout, metadata, process, ptx, record, release_check, targets, verify
+from kernel_new import card, crossbuild, layout, metadata, ptx, record, release_check, targets, verify
 from kernel_new.errors import KernelNewError, UsageError
 from kernel_new.metadata import Identity
 from kernel_new.project import Project
@@ -40,7 +40,7 @@ def build(project: Project, request: Request, watcher: Watcher) -> Report:
     report = Report(project.path)
     report.describe(project.answers())
     directory = project.path / "build"
-    with process.terminated_is_interrupted(), layout.staging(directory) as staging:
+    with layout.staging(directory) as staging:
         work = _Work(project, request, report, watcher, staging)
         work.compile_all(kernels, platforms)
         work.prove()

@@ -1,7 +1,8 @@
 """git, in repositories of the user's."""
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kernel_new import process
@@ -67,3 +68,16 @@ def run(directory: Path, *arguments: str) -> str:
     if finished.code:
         raise CommandError(f"git {arguments[0]} failed in {directory}", output=finished.stderr)
     return finished.stdout
+
+
+@contextmanager
+def undone_on_error(directory: Path) -> Iterator[None]:
+    """Put a repository that was clean back as it was, unless all goes well."""
+    try:
+        yield
+    except BaseException:
+        with process.undisturbed(), suppress(KernelNewError):
+            run(directory, "reset", "--quiet", "--", ".")
+            run(directory, "checkout", "--quiet", "HEAD", "--", ".")
+            run(directory, "clean", "--quiet", "--force", "-d", "--", ".")
+        raise

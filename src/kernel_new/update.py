@@ -7,9 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,7 +108,7 @@ def _update_one(path: Path, request: Request, template: Releases, watcher: Watch
         if request.dry_run:
             _dry_run(result, answers, request, template)
             return result
-        with undone_on_error(path):
+        with git.undone_on_error(path):
             _merge(path, result, answers, request, template, interactive)
             _describe(result)
         if result.status == "updated":
@@ -250,19 +249,6 @@ def _letter(status: str) -> str:
 def _unmerged(path: Path) -> list[str]:
     listed = git.run(path, "ls-files", "--unmerged", "-z", "--", ".").split("\0")
     return sorted({entry.partition("\t")[2] for entry in listed if entry})
-
-
-@contextmanager
-def undone_on_error(path: Path) -> Iterator[None]:
-    """Put a repository that was clean back as it was, unless all goes well."""
-    try:
-        yield
-    except BaseException:
-        with process.undisturbed(), suppress(KernelNewError):
-            git.run(path, "reset", "--quiet", "--", ".")
-            git.run(path, "checkout", "--quiet", "HEAD", "--", ".")
-            git.run(path, "clean", "--quiet", "--force", "-d", "--", ".")
-        raise
 
 
 def _dry_run(result: Result, answers: dict[str, Any], request: Request, template: Releases) -> None:
