@@ -1,3 +1,6 @@
+«% if both %»
+«% include "templates/rust-cuda/build.rs" %»
+«% else %»
 //! Lets `cargo test` find `libtvm_ffi.so`, which lives in the Python environment.
 
 use std::process::Command;
@@ -12,3 +15,4 @@ fn main() {
         println!("cargo::rustc-env=LD_LIBRARY_PATH={}", directory.trim());
     }
 }
+«% endif %»

@@ -13,7 +13,13 @@ fn main() {
     }
     println!("cargo::rerun-if-env-changed=PATH");
 
+«% if both %»
+    if env::var_os("CARGO_FEATURE_CUDA").is_some() {
+        embed_ptx();
+    }
+«% else %»
     embed_ptx();
+«% endif %»
     // A failure is reported by tvm-ffi-sys, whose build script runs the same command.
     let libdir = Command::new("tvm-ffi-config").arg("--libdir").output();
     if let Some(output) = libdir.ok().filter(|output| output.status.success()) {

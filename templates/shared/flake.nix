@@ -1,7 +1,7 @@
 {
   description = "«name», a kernel in Rust";
 
-«% if backend == "rust-cuda" and device_compiler == "cuda-oxide" %»
+«% if on_cuda and device_compiler == "cuda-oxide" %»
   inputs = {
     kernel-builder.url = "github:huggingface/kernels";
     # The revision that kernels/Cargo.toml names.

@@ -9,6 +9,10 @@ import pytest
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_works_after_a_fork(kernel, framework):
+«% if both %»
+    if framework.device == "cuda":
+        pytest.skip("CUDA does not work in a forked process")
+«% endif %»
     # In the child, torch itself might wait for threads: its tensors are made before.
     call = example.prepare(kernel, framework)
     call()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import example
 import pytest
+from frameworks import Numpy
 
 sys.path.append(str(Path(__file__).parent.parent / "kernels"))
 build_ptx = pytest.importorskip("build_ptx", reason="kernels/ is not here")
@@ -23,13 +24,20 @@ def test_the_ptx_is_up_to_date():
     assert build_ptx.is_current(), f"out of date: run `{build_ptx.COMMAND}`"
 
 
+@pytest.fixture
+def cuda(devices):
+    if "cuda" not in devices:
+        pytest.skip("the variant for the CPU is loaded")
+    return Numpy("cuda")
+
+
 @pytest.mark.skipif(has_driver(), reason="there is a CUDA driver")
-def test_a_launch_without_a_driver_says_so(kernel, contract):
+def test_a_launch_without_a_driver_says_so(kernel, cuda):
     with pytest.raises(
         RuntimeError, match="no CUDA driver: .*install the NVIDIA driver"
     ):
-        example.prepare(kernel, contract)()
+        example.prepare(kernel, cuda)()
 
 
-def test_an_empty_tensor_needs_no_driver(kernel, contract):
-    example.prepare(kernel, contract, count=0)()
+def test_an_empty_tensor_needs_no_driver(kernel, cuda):
+    example.prepare(kernel, cuda, count=0)()

@@ -19,7 +19,10 @@ from frameworks import Numpy, available
 ROOT = Path(__file__).parent.parent
 BUILD = tomllib.loads((ROOT / "build.toml").read_text(encoding="utf-8"))
 GENERAL = BUILD["general"]
-BACKEND = GENERAL["backends"][0]
+BACKENDS = GENERAL["backends"]
+# The library for CUDA devices has the ops of the CPU, too, where there are both.
+BACKEND = "cuda" if "cuda" in BACKENDS else "cpu"
+TABLE = next(t for t in BUILD["kernel"].values() if t["backend"] == BACKEND)
 
 OPS = """from pathlib import Path
 
@@ -37,6 +40,7 @@ def cargo_build() -> Path:
     if scripts not in path.split(os.pathsep):
         path = os.pathsep.join([scripts, path])
     command = ["cargo", "build", "--release", "--locked"]
+    command += [f"--features={feature}" for feature in TABLE.get("features", [])]
     built = subprocess.run(
         [*command, "--message-format=json-render-diagnostics"],
         cwd=ROOT,
@@ -85,7 +89,7 @@ def stage() -> Path:
     (variant / "_ops.py").write_text(OPS.format(library=f"{unique}{library.suffix}"))
     backend = {"type": BACKEND}
     if BACKEND == "cuda":
-        backend["archs"] = BUILD["kernel"][module]["cuda-capabilities"]
+        backend["archs"] = TABLE["cuda-capabilities"]
     metadata = {
         "id": unique,
         "name": GENERAL["name"],
@@ -107,15 +111,38 @@ def kernel():
     return kernels.get_local_kernel(stage())
 
 
-@pytest.fixture(scope="session", params=available(BACKEND), ids=str)
-def framework(request):
+@pytest.fixture(scope="session")
+def devices(kernel):
+    """The devices whose tensors the loaded variant takes."""
+    metadata = Path(kernel.__file__).with_name("metadata.json").read_text()
+    return BACKENDS if json.loads(metadata)["backend"]["type"] == BACKEND else ["cpu"]
+
+
+@pytest.fixture(
+    scope="session",
+    params=[framework for backend in BACKENDS for framework in available(backend)],
+    ids=str,
+)
+def framework(request, devices):
     """Whose tensors a test uses; skips, with the reason, where there are none."""
     if request.param.missing:
         pytest.skip(request.param.missing)
-    return request.param
+    return on_one_of(devices, request.param)
+
+
+@pytest.fixture(scope="session", params=[Numpy(backend) for backend in BACKENDS])
+def contract(request, devices):
+    """Makes tensors to be refused, which need no GPU: they are never read."""
+    return on_one_of(devices, request.param)
 
 
 @pytest.fixture(scope="session")
-def contract():
-    """Makes tensors to be refused, which need no GPU: they are never read."""
-    return Numpy(BACKEND)
+def elsewhere(devices):
+    """Makes tensors on a device whose tensors the kernel does not take."""
+    return Numpy(next(d for d in ("cpu", "cuda", "rocm") if d not in devices))
+
+
+def on_one_of(devices, framework):
+    if framework.device not in devices:
+        pytest.skip("the variant for the CPU is loaded")
+    return framework

@@ -32,7 +32,7 @@ class Dlpack:
         return capsule
 
     def __dlpack_device__(self):
-        return {"cpu": (1, 0), "cuda": (2, 0)}[self.device]
+        return {"cpu": (1, 0), "cuda": (2, 0), "rocm": (10, 0)}[self.device]
 
     @property
     def shape(self):
@@ -93,7 +93,7 @@ class Torch:
             self.missing = "" if torch.cuda.is_available() else "no CUDA device"
 
     def __str__(self):
-        return "torch"
+        return «'f"torch-{self.device}"' if both else '"torch"'»
 
     def tensor(self, values, dtype: str):
         import torch

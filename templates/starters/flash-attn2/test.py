@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 from attention import ROUNDING, Inputs, dtypes, reference
-from conftest import BACKEND
+from conftest import BACKENDS
 
-ON_CUDA = BACKEND == "cuda"
-TAKEN = dtypes(BACKEND)
 # A multiple of the queries of every kernel's blocks.
 ISLAND = 384
 LENGTHS = [
@@ -16,6 +14,13 @@ LENGTHS = [
 ]
 DIMS = [32, 40, 64, 72, 80, 96, 104, 128, 160, 192, 224, 256]
 WINDOWS = [(0, 0), (3, 0), (-1, 0), (0, -1), (16, 5), (70, 70), (-1, 64), (300, 300)]
+
+
+@pytest.fixture(params=dtypes(*BACKENDS))
+def dtype(request, framework):
+    if request.param not in dtypes(framework.device):
+        pytest.skip("tensor cores do not take it")
+    return request.param
 
 
 def check(kernel, framework, inputs, **options):
@@ -56,7 +61,6 @@ def assert_close(actual, expected, tolerance, name):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("causal", [False, True])
 def test_values(kernel, framework, causal, dtype):
     inputs = Inputs(dtype, batch=2, lengths=(128, 128), heads=8, dim=64)
@@ -68,7 +72,6 @@ def test_values(kernel, framework, causal, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (40, 10)], ids=str)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_lengths(kernel, framework, lengths, window, dtype):
@@ -77,7 +80,6 @@ def test_lengths(kernel, framework, lengths, window, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0)], ids=str)
 @pytest.mark.parametrize("dim", DIMS)
 def test_dims(kernel, framework, dim, window, dtype):
@@ -85,7 +87,6 @@ def test_dims(kernel, framework, dim, window, dtype):
     check(kernel, framework, inputs, window=window)
 
 
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("dim", range(48, 256, 8))
 def test_dims_between(kernel, framework, dim, dtype):
     inputs = Inputs(dtype, batch=1, lengths=(17, 33), heads=1, dim=dim)
@@ -93,7 +94,6 @@ def test_dims_between(kernel, framework, dim, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("heads", [(8, 8), (8, 2), (6, 1), (15, 3)], ids=str)
 def test_shared_heads(kernel, framework, heads, dtype):
     inputs = Inputs(
@@ -104,7 +104,6 @@ def test_shared_heads(kernel, framework, heads, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("lengths", [(200, 200), (70, 257), (257, 70)], ids=str)
 def test_windows(kernel, framework, lengths, window, dtype):
@@ -113,7 +112,6 @@ def test_windows(kernel, framework, lengths, window, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("softcap", [0.5, 5.0, 50.0])
 def test_softcap(kernel, framework, softcap, dtype):
     inputs = Inputs(dtype, batch=1, lengths=(70, 130), heads=2, dim=64)
@@ -122,7 +120,6 @@ def test_softcap(kernel, framework, softcap, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("per_batch", [False, True])
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (30, 20)], ids=str)
 @pytest.mark.parametrize("lengths", [(130, 130), (33, 200), (200, 65)], ids=str)
@@ -134,7 +131,6 @@ def test_alibi(kernel, framework, lengths, window, per_batch, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("dim", [40, 64, 128, 256])
 def test_everything_at_once(kernel, framework, dim, dtype):
     inputs = Inputs(dtype, batch=2, lengths=(131, 203), heads=6, dim=dim, kv_heads=2)
@@ -152,7 +148,6 @@ def test_everything_at_once(kernel, framework, dim, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 def test_rows_that_see_no_key(kernel, framework, dtype):
     inputs = Inputs(dtype, batch=2, lengths=(100, 30), heads=2, dim=64)
     out, _ = check(kernel, framework, inputs, window=(-1, 0))
@@ -160,7 +155,6 @@ def test_rows_that_see_no_key(kernel, framework, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 def test_empty(kernel, framework, dtype):
     no_keys = Inputs(dtype, batch=2, lengths=(17, 0), heads=2, dim=64)
     for window in [(-1, -1), (-1, 0), (3, 3)]:
@@ -173,7 +167,6 @@ def test_empty(kernel, framework, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("which", ["q", "k", "v"])
 def test_infinity_and_nan(kernel, framework, which, value, dtype):
@@ -184,7 +177,6 @@ def test_infinity_and_nan(kernel, framework, which, value, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("which", ["k", "v"])
 def test_hidden_keys_never_leak(kernel, framework, which, value, dtype):
@@ -201,13 +193,12 @@ def check_island(kernel, framework, inputs, which, window):
     """
     out, lse = inputs.run(kernel, framework, window=window)
     expected = reference(*inputs.values(framework), window=window)
-    if ON_CUDA and which == "v":
+    if framework.device == "cuda" and which == "v":
         out[:, ISLAND:] = expected.out[:, ISLAND:]
     compare((out, lse), expected, inputs.dtype)
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 def test_large_scores(kernel, framework, dtype):
     inputs = Inputs(dtype, batch=1, lengths=(70, 130), heads=2, dim=64)
     inputs.q *= 1e4
@@ -221,7 +212,6 @@ def test_large_scores(kernel, framework, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 def test_equal_scores_give_the_mean(kernel, framework, dtype):
     inputs = Inputs(dtype, batch=1, lengths=(20, 200), heads=2, dim=64)
     for value in (0.0, -0.0, 3.0):
@@ -233,7 +223,6 @@ def test_equal_scores_give_the_mean(kernel, framework, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 def test_slices_of_packed_tensors(kernel, framework, dtype):
     packed = np.random.default_rng(1).standard_normal((2, 70, 3, 4, 64))
     inputs = Inputs(dtype, batch=2, lengths=(70, 70), heads=4, dim=64)
@@ -253,7 +242,6 @@ def test_slices_of_packed_tensors(kernel, framework, dtype):
 
 
 @pytest.mark.kernels_ci
-@pytest.mark.parametrize("dtype", TAKEN)
 def test_function(kernel, framework, dtype):
     inputs = Inputs(dtype, batch=2, lengths=(33, 33), heads=4, dim=64)
     q, k, v = inputs.tensors(framework)
@@ -327,7 +315,8 @@ def refused(kernel, contract, error, match, **changes):
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "uint8", "bool"])
 def test_refuses_other_dtypes(kernel, contract, dtype):
-    names = " or ".join([", ".join(TAKEN[:-1]), TAKEN[-1]])
+    *others, last = dtypes(contract.device)
+    names = f"{', '.join(others)} or {last}"
     x = contract.empty((2, 5, 4, 64), dtype)
     refused(kernel, contract, TypeError, f"q: expected {names}, got {dtype}", q=x)
     for name in ("k", "v"):
@@ -345,8 +334,8 @@ def test_refuses_other_dtypes(kernel, contract, dtype):
 
 
 def test_refuses_float32_where_tensor_cores_do_not_take_it(kernel, contract):
-    if "float32" in TAKEN:
-        pytest.skip("this backend takes float32")
+    if contract.device == "cpu":
+        pytest.skip("the CPU takes float32")
     x = contract.empty((2, 5, 4, 64), "float32")
     message = "q: expected float16 or bfloat16, got float32"
     refused(kernel, contract, TypeError, message, q=x)
@@ -418,8 +407,9 @@ def test_refuses_misaligned_tensors(kernel, contract):
     refused(kernel, contract, ValueError, message, out=x)
 
 
-@pytest.mark.skipif(not ON_CUDA, reason="the CPU takes any multiple of an element")
 def test_refuses_what_is_not_at_16_bytes(kernel, contract):
+    if contract.device == "cpu":
+        pytest.skip("the CPU takes any multiple of an element")
     message = "its address and strides must be multiples of 16 bytes"
     for name in ("q", "out"):
         changes = {name: at_offset(contract, 8)}
@@ -467,14 +457,13 @@ def test_refuses_what_is_no_tensor(kernel, contract):
         kernel.flash_attn_func(1.0, 1.0, 1.0)
 
 
-def test_refuses_another_device(kernel, contract):
-    elsewhere = type(contract)("cpu" if contract.device == "cuda" else "cuda")
+def test_refuses_another_device(kernel, contract, devices, elsewhere):
     shapes = {"q": (2, 5, 4, 64), "k": (2, 7, 2, 64), "v": (2, 7, 2, 64)}
     shapes |= {"out": (2, 5, 4, 64), "lse": (2, 4, 5), "alibi_slopes": (4,)}
     for name, shape in shapes.items():
         dtype = "float16" if len(shape) == 4 else "float32"
         message = f"{name}: expected the device of "
         if name == "q":
-            message = f"q: expected a tensor on {contract.device}, got one on"
+            message = f"q: expected a tensor on {devices[0]}, got one on"
         changes = {name: elsewhere.empty(shape, dtype)}
         refused(kernel, contract, ValueError, message, **changes)

@@ -293,12 +293,10 @@ def test_refuses_what_is_no_tensor(kernel, valid):
             kernel.rms_norm(*arguments)
 
 
-def test_refuses_another_device(kernel, contract, valid):
-    elsewhere = type(contract)("cpu" if contract.device == "cuda" else "cuda")
+def test_refuses_another_device(kernel, contract, valid, devices, elsewhere):
     other = Call(elsewhere, np.zeros((2, 6)), "float32")
-    with pytest.raises(
-        ValueError, match=f"x: expected a tensor on {contract.device}, got one on"
-    ):
+    message = f"x: expected a tensor on {devices[0]}, got one on"
+    with pytest.raises(ValueError, match=message):
         kernel.rms_norm(other.x, other.weight, out=other.out)
     with pytest.raises(ValueError, match="weight: expected the device of x"):
         kernel.rms_norm(valid.x, other.weight, out=valid.out)

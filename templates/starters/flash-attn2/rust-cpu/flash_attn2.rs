@@ -7,8 +7,9 @@
 use tvm_ffi::{Array, DLDeviceType, Result, TensorView};
 
 use crate::attention::{Attention, Backend};
-use crate::block::{Block, ROWS};
 use crate::checks::DType;
+
+use crate::block::{Block, ROWS};
 use crate::half::{Bf16, F16, Float};
 use crate::{parallel, simd};
 

@@ -9,9 +9,9 @@ from frameworks import DTYPES
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-def dtypes(backend):
-    """The dtypes that a backend takes."""
-    return DTYPES if backend == "cpu" else ("float16", "bfloat16")
+def dtypes(*devices):
+    """The dtypes that the kernels of any of these devices take."""
+    return DTYPES if "cpu" in devices else ("float16", "bfloat16")
 
 
 @dataclass

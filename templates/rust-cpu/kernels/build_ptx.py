@@ -1,0 +1,1 @@
+«% include "templates/rust-cuda/kernels/build_ptx.py" %»

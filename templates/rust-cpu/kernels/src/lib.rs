@@ -1,0 +1,1 @@
+«% include "templates/rust-cuda/kernels/src/lib.rs" %»

@@ -1,0 +1,1 @@
+«% include "templates/rust-cuda/tests/test_ptx.py" %»

@@ -1,0 +1,5 @@
+//! The ops on the CPU.
+
+«% for name in second_modules | sort %»
+pub mod «name»;
+«% endfor %»

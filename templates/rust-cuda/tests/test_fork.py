@@ -1,0 +1,1 @@
+«% include "templates/rust-cpu/tests/test_fork.py" %»
