@@ -19,6 +19,8 @@ PLACES = ("src", "kernels/src", "tvm-ffi-ext", "tests")
 DEVICE_MANIFEST = "kernels/Cargo.toml"
 BENCHMARK = "benchmarks/benchmark.py"
 ONE_PER_REPOSITORY = ("tests/example.py",)
+LISTS = ("src/lib.rs", "src/cpu.rs", "src/cuda.rs", "kernels/src/lib.rs")
+DISPATCH = "src/dispatch.rs"
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,15 @@ class Donor:
     def give(self, project: Project) -> list[str]:
         """Write what the repository lacks into it; the new files."""
         new = self._new_files(project)
-        changed = {"build.toml": lists.add_sources(_read(project, "build.toml"), self._sources(new), project.backend)}
-        for file in ("src/lib.rs", "kernels/src/lib.rs"):
+        build = _read(project, "build.toml")
+        for backend in project.backends:
+            build = lists.add_sources(build, self._sources(backend, new), backend)
+        changed = {"build.toml": build}
+        for file in LISTS:
             if (self.path / file).is_file():
                 changed[file] = lists.add_modules(_read(project, file), self.renamed(self.text(file)))
+        if (self.path / DISPATCH).is_file():
+            changed[DISPATCH] = lists.add_rust_functions(_read(project, DISPATCH), self.renamed(self.text(DISPATCH)))
         if (self.path / DEVICE_MANIFEST).is_file():
             manifest = _read(project, DEVICE_MANIFEST)
             changed[DEVICE_MANIFEST] = lists.add_metadata(manifest, self.text(DEVICE_MANIFEST))
@@ -120,8 +127,11 @@ class Donor:
                 del new[file]
         return new
 
-    def _sources(self, new: dict[str, str]) -> list[str]:
-        return [file for file in new if file.startswith(("src/", "kernels/src/"))]
+    def _sources(self, backend: str, new: dict[str, str]) -> list[str]:
+        """Those of the new files that the library of a backend is compiled from."""
+        tables = Project.read(self.path).build["kernel"].values()
+        listed = [self.renamed(file) for table in tables if table["backend"] == backend for file in table["src"]]
+        return [file for file in listed if file in new]
 
 
 def _checked(project: Project, request: Request) -> dict[str, object]:
@@ -136,6 +146,15 @@ def _checked(project: Project, request: Request) -> dict[str, object]:
         raise UsageError(f"kernel is none of {', '.join(starters)}", f"--kernel {starters[0]}")
     if request.op is not None:
         _check_name(request.op)
+    return {**current_answers(project), "kernel": request.kernel}
+
+
+def current_answers(project: Project) -> dict[str, object]:
+    """The recorded answers of a repository that can grow.
+
+    Raises:
+        KernelNewError: It is not of this template and version, or has uncommitted changes.
+    """
     recorded = project.answers()
     version = questions.constant("template_version")
     if "backend" not in recorded or "_commit" not in recorded:
@@ -145,8 +164,7 @@ def _checked(project: Project, request: Request) -> dict[str, object]:
             f"{project.path} is at {recorded['_commit']}, and starters are of {version}", "kernel-new update"
         )
     git.require_clean(project.path)
-    answers = {name: value for name, value in recorded.items() if not name.startswith("_")}
-    return {**answers, "kernel": request.kernel}
+    return {name: value for name, value in recorded.items() if not name.startswith("_")}
 
 
 def _check_name(op: str) -> None:

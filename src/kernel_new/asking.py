@@ -70,6 +70,8 @@ def ask(destination: Path, given: dict[str, Any]) -> dict[str, Any]:
         if question.name in given:
             if form.refusal(question, given[question.name]):
                 return form.answers
+        elif question.name in questions.BY_FLAG:
+            form.answers[question.name] = form.render(question, "default")
         elif form.applies(question):
             form.answers[question.name] = _ask(form, question, out)
     return form.answers

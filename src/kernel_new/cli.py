@@ -53,6 +53,10 @@ def _answer(name: str) -> Any:
     )
 
 
+def _backends() -> list[str]:
+    return [choice.value for choice in questions.asked()["backend"].choices]
+
+
 Template = Annotated[
     str | None, typer.Option("--template-url", help="Where the template is, instead of its public address.")
 ]
@@ -81,6 +85,7 @@ def new(
     dest: Annotated[Path | None, typer.Argument(help="Directory to create; its last part is the default name.")] = None,
     name: Annotated[str | None, _answer("name")] = None,
     backend: Annotated[str | None, _answer("backend")] = None,
+    second_backend: Annotated[str | None, _answer("second_backend")] = None,
     kernel: Annotated[str | None, _answer("kernel")] = None,
     device_compiler: Annotated[str | None, _answer("device_compiler")] = None,
     cuda_capabilities: Annotated[list[str] | None, _answer("cuda_capabilities")] = None,
@@ -109,6 +114,7 @@ def new(
     flags = {
         "name": name,
         "backend": backend,
+        "second_backend": second_backend,
         "kernel": kernel,
         "device_compiler": device_compiler,
         "cuda_capabilities": cuda_capabilities,
@@ -282,6 +288,32 @@ def add(
     from kernel_new.add import add as add_op
 
     report = add_op(Request(path.resolve(), kernel, op, level), _watcher(json or quiet))
+    if json:
+        console.show_json(report.as_json())
+    elif not quiet or not report.ok:
+        console.show_next(report)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command("add-backend")
+def add_backend(
+    backend: Annotated[str, typer.Argument(help="rust-cpu or rust-cuda.", autocompletion=_backends)],
+    path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
+    device_compiler: Annotated[str | None, _answer("device_compiler")] = None,
+    cuda_capabilities: Annotated[list[str] | None, _answer("cuda_capabilities")] = None,
+    cuda_oxide: Annotated[str | None, _answer("cuda_oxide")] = None,
+    level: Annotated[Level, typer.Option("--verify", metavar=LEVELS, help="How far to prove the result.")] = Level.TEST,
+    json: Json = False,
+    quiet: Silent = False,
+) -> None:
+    """Let a repository serve the CPU and CUDA devices, each call by the device of its tensors, and prove the result."""
+    from kernel_new import console
+    from kernel_new.add_backend import Request
+    from kernel_new.add_backend import add_backend as grow
+    from kernel_new.answers import gather
+
+    flags = {"device_compiler": device_compiler, "cuda_capabilities": cuda_capabilities, "cuda_oxide": cuda_oxide}
+    report = grow(Request(path.resolve(), backend, gather(flags, [], None), level), _watcher(json or quiet))
     if json:
         console.show_json(report.as_json())
     elif not quiet or not report.ok:

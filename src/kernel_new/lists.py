@@ -1,5 +1,6 @@
 """The files of a repository that list its ops, and how an op is added to each without touching the rest."""
 
+import ast
 import json
 import re
 from pathlib import PurePosixPath
@@ -10,9 +11,11 @@ from tomlkit.items import Array
 from kernel_new.errors import KernelNewError
 
 MODULE = re.compile(r"^(?:#\[cfg\(.*\)\]\n)?(?:pub )?mod (\w+);$", re.MULTILINE)
+GATE = '#[cfg(feature = "cuda")]\n'
 EXPORT = re.compile(r"^tvm_ffi::tvm_ffi_dll_export_typed_func!\((\w+), .*\);$", re.MULTILINE)
 METADATA = re.compile(r"^(?:#.*\n)*\[package\.metadata(?:.|\n)*?(?=\n\[|\Z)", re.MULTILINE)
 FEATURES = re.compile(r"^#!\[feature\((.*)\)\]$", re.MULTILINE)
+FUNCTION = re.compile(r"^(?:(?:///|#\[).*\n)*pub fn (\w+)\((?:.|\n)*?\n}$", re.MULTILINE)
 IMPORT = re.compile(r"^from \.\w+ import .*$", re.MULTILINE)
 ALL = re.compile(r"^__all__ = (\[[^\]]*\])$", re.MULTILINE)
 PYTHON_WIDTH = 88
@@ -39,6 +42,59 @@ def add_modules(text: str, donor: str) -> str:
         features = sorted({*ours[1].split(", "), *theirs[1].split(", ")})
         text = text.replace(ours[0], f"#![feature({', '.join(features)})]")
     return text
+
+
+def add_rust_functions(text: str, donor: str) -> str:
+    """A module with each public function of another one that it lacks."""
+    there = {function[1] for function in FUNCTION.finditer(text)}
+    missing = [function[0] for function in FUNCTION.finditer(donor) if function[1] not in there]
+    return "\n\n".join([text.rstrip(), *missing]) + "\n"
+
+
+def dispatched(text: str, both: str) -> str:
+    """`lib.rs` with the export lines of one for two backends, where it exports the same ops."""
+    theirs = {line[1]: line[0] for line in EXPORT.finditer(both)}
+    return EXPORT.sub(lambda line: theirs.get(line[1], line[0]), text)
+
+
+def renewed(text: str, before: str, both: str) -> str:
+    """A TOML file with those lines `key = value` of one for two backends that `before` has once with another value."""
+    values = re.compile(r"^([\w-]+) = .*$", re.MULTILINE)
+    old, new = (list(values.finditer(part)) for part in (before, both))
+    for line in new:
+        same = [other for other in old if other[1] == line[1]]
+        if len(same) == len([other for other in new if other[1] == line[1]]) == 1:
+            text = text.replace(f"\n{same[0][0]}\n", f"\n{line[0]}\n")
+    return text
+
+
+def gated(text: str, both: str) -> str:
+    """`lib.rs` with what the author added under the feature `cuda`, where the modules of one for two backends are."""
+    modules = {line[1]: line[0] for line in MODULE.finditer(both)}
+    if not any(line.startswith(GATE) and "cuda;" not in line for line in modules.values()):
+        return text
+    ops = exports(both)
+    text = MODULE.sub(lambda line: line[0] if "#[cfg" in line[0] or line[1] in modules else GATE + line[0], text)
+    return EXPORT.sub(lambda line: line[0] if line[1] in ops else GATE + line[0], text)
+
+
+def add_packages(lock: str, both: str) -> str:
+    """`Cargo.lock` with the packages of another one that it lacks, and the other's dependencies of our own crate."""
+    head, *packages = lock.strip().split("\n\n[[package]]\n")
+    theirs = both.strip().split("\n\n[[package]]\n")[1:]
+    named = {package.splitlines()[0]: package for package in theirs if "\nsource = " not in package}
+    packages = [named.get(package.splitlines()[0], package) for package in packages]
+    there = {package.splitlines()[0] for package in packages}
+    packages += [package for package in theirs if package.splitlines()[0] not in there]
+    return "\n\n[[package]]\n".join([head, *sorted(packages)]) + "\n"
+
+
+def restricted(test: str, device: str) -> str:
+    """A test module that says for which device its op is; its fixtures then use no other."""
+    imports = [node.end_lineno or 0 for node in ast.parse(test).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    lines = test.splitlines(keepends=True)
+    place = max(imports, default=0)
+    return "".join([*lines[:place], f'\n# Where this op is.\nDEVICES = ["{device}"]\n', *lines[place:]])
 
 
 def exports(text: str) -> list[str]:

@@ -36,7 +36,7 @@ class Project:
             raise KernelNewError(f"{file} cannot be read: {error}") from error
         project = cls(path, build)
         try:
-            _ = project.name, project.version, project.license, project.backend, project.capabilities
+            _ = project.name, project.version, project.license, project.backend, project.features, project.capabilities
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise KernelNewError(
                 f"{file} is not what kernel-builder takes: {type(error).__name__}, {error}",
@@ -63,8 +63,14 @@ class Project:
 
     @property
     def backend(self) -> str:
-        """`cpu` or `cuda`, as `kernels` names it."""
-        return str(self.build["general"]["backends"][0])
+        """`cpu` or `cuda`, as `kernels` names it: where there are both, the library for `cuda` serves both."""
+        return "cuda" if "cuda" in self.backends else self.backends[0]
+
+    @property
+    def features(self) -> list[str]:
+        """Cargo's features for the library of that backend."""
+        tables = self.build["kernel"].values()
+        return next((list(t.get("features") or ()) for t in tables if t.get("backend") == self.backend), [])
 
     @property
     def backends(self) -> list[str]:

@@ -31,6 +31,10 @@ class Question:
         return f"--{self.name.replace('_', '-')}"
 
 
+BY_FLAG = ("second_backend",)
+"""Questions that have a default which suits nearly everybody: a flag answers them, and nobody is asked."""
+
+
 @cache
 def asked() -> dict[str, Question]:
     """Every question that is asked, by name and in order."""

@@ -28,7 +28,8 @@ def prove(project: Project, level: Level, report: Report, watcher: Watcher) -> N
             if name is Level.BUILD:
                 cargo.require()
                 warm.target(project.path, watcher.progress)
-                built = cargo.build(project.path, watcher.progress)
+                features = [f"--features={feature}" for feature in project.features]
+                built = cargo.build(project.path, watcher.progress, options=features)
                 library = built.library
                 step.detail = f"{library.name}, {library.stat().st_size / 1e6:.1f} MB{cargo.toolchain()}"
                 step.hint = "\n".join(built.warnings)

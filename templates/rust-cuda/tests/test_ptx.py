@@ -27,7 +27,7 @@ def test_the_ptx_is_up_to_date():
 @pytest.fixture
 def cuda(devices):
     if "cuda" not in devices:
-        pytest.skip("the variant for the CPU is loaded")
+        pytest.skip("the loaded variant is not for cuda")
     return Numpy("cuda")
 
 

@@ -111,18 +111,20 @@ def kernel():
     return kernels.get_local_kernel(stage())
 
 
-@pytest.fixture(scope="session")
-def devices(kernel):
-    """The devices whose tensors the loaded variant takes."""
+@pytest.fixture
+def devices(request, kernel):
+    """The devices whose tensors are taken: all of the loaded variant, or DEVICES of the
+    test's module."""
     metadata = Path(kernel.__file__).with_name("metadata.json").read_text()
-    return BACKENDS if json.loads(metadata)["backend"]["type"] == BACKEND else ["cpu"]
+    loaded = BACKENDS if json.loads(metadata)["backend"]["type"] == BACKEND else ["cpu"]
+    wanted = getattr(request.module, "DEVICES", BACKENDS)
+    return [device for device in loaded if device in wanted]
 
 
-@pytest.fixture(
-    scope="session",
-    params=[framework for backend in BACKENDS for framework in available(backend)],
-    ids=str,
-)
+FRAMEWORKS = [framework for backend in BACKENDS for framework in available(backend)]
+
+
+@pytest.fixture(params=FRAMEWORKS, ids=str)
 def framework(request, devices):
     """Whose tensors a test uses; skips, with the reason, where there are none."""
     if request.param.missing:
@@ -130,19 +132,19 @@ def framework(request, devices):
     return on_one_of(devices, request.param)
 
 
-@pytest.fixture(scope="session", params=[Numpy(backend) for backend in BACKENDS])
+@pytest.fixture(params=[Numpy(backend) for backend in BACKENDS], ids=BACKENDS)
 def contract(request, devices):
     """Makes tensors to be refused, which need no GPU: they are never read."""
     return on_one_of(devices, request.param)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def elsewhere(devices):
-    """Makes tensors on a device whose tensors the kernel does not take."""
+    """Makes tensors on a device whose tensors are not taken."""
     return Numpy(next(d for d in ("cpu", "cuda", "rocm") if d not in devices))
 
 
 def on_one_of(devices, framework):
     if framework.device not in devices:
-        pytest.skip("the variant for the CPU is loaded")
+        pytest.skip(f"the loaded variant, or this op, is not for {framework.device}")
     return framework

@@ -26,7 +26,13 @@ def flash_attn_func(
     log-sum-exp.
 
     Args:
-«% if backend == "rust-cuda" %»
+«% if both %»
+        q: (batch, seqlen_q, heads_q, dim) on the CPU or a CUDA device; float16 or
+            bfloat16, on the CPU float32, too; dim a multiple of 8 from 32 to 256. From
+            torch, numpy or any library with ``__dlpack__``. Only the last dimension
+            must be contiguous; on a CUDA device the address and the other strides are
+            multiples of 16 bytes.
+«% elif on_cuda %»
         q: (batch, seqlen_q, heads_q, dim) on a CUDA device; float16 or bfloat16; dim a
             multiple of 8 from 32 to 256. From torch, numpy or any library with
             ``__dlpack__``. Only the last dimension must be contiguous; the address and

@@ -8,7 +8,7 @@ def relu(x, out=None):
     """Element-wise ``max(x, 0)``. NaN stays NaN.
 
     Args:
-        x: Contiguous tensor of any shape on «"a CUDA device" if backend == "rust-cuda" else "the CPU"»;
+        x: Contiguous tensor of any shape on «"the CPU or a CUDA device" if both else "a CUDA device" if on_cuda else "the CPU"»;
             float32, float16 or bfloat16. From torch, numpy or any library with
             ``__dlpack__``.
         out: Where to write: a tensor of the shape, dtype and device of ``x``, or ``x``

@@ -12,7 +12,7 @@ def rms_norm(x, weight, eps=1e-6, out=None):
     are infinite, and then finite elements of that row become 0.
 
     Args:
-        x: Contiguous tensor (..., n) of one dimension or more, on «"a CUDA device" if backend == "rust-cuda" else "the CPU"»;
+        x: Contiguous tensor (..., n) of one dimension or more, on «"the CPU or a CUDA device" if both else "a CUDA device" if on_cuda else "the CPU"»;
             float32, float16 or bfloat16. From torch, numpy or any library with
             ``__dlpack__``.
         weight: Contiguous tensor (n,) on the device of ``x``; of the dtype of ``x``, or

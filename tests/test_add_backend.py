@@ -1,0 +1,204 @@
+"""`kernel-new add-backend`: one repository serves the CPU and CUDA devices, with the author's work kept."""
+
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Run, make, shared_target, tree
+from template_history import Template, _own_cache, edit, git, replace, template, whole  # noqa: F401
+from test_add import KERNELS, commit, repository
+from test_kernel_builder import CHECK
+from test_ptx import needs_compiler
+
+from kernel_new import lists, process
+
+OTHER = {"rust-cpu": "rust-cuda", "rust-cuda": "rust-cpu"}
+backends = pytest.mark.parametrize("backend", OTHER)
+
+
+def check_code(made: Path) -> None:
+    """Formatted and linted, with and without the feature."""
+    clippy = ("cargo", "clippy", "--workspace", "--all-targets", "--locked", "--quiet")
+    for command in [
+        ("cargo", "fmt", "--all", "--check"),
+        (*clippy, "--all-features", "--", "-Dwarnings"),
+        (*clippy, "--", "-Dwarnings"),
+        (sys.executable, "-m", "ruff", "check", "."),
+        (sys.executable, "-m", "ruff", "format", "--check", "."),
+    ]:
+        finished = process.run(list(command), cwd=made, env=process.environment(shared_target()))
+        assert finished.code == 0, finished.stdout + finished.stderr
+
+
+def check_builder(made: Path) -> None:
+    if CHECK:
+        checked = process.run([CHECK, str(made)], env=process.environment({"KB_CXX": "zig"}))
+        assert checked.stdout.splitlines()[-1] == "OK", checked.stdout + checked.stderr
+
+
+@backends
+@needs_compiler
+def test_a_repository_with_more_ops_gets_the_other_backend_and_further_ops(
+    backend: str, tmp_path: Path, run_json: Callable[..., dict[str, Any]]
+) -> None:
+    made = repository(tmp_path / "demo-kernel", backend=backend)
+    for arguments in (["silu"], ["--kernel", "rms-norm"]):
+        assert run_json("add", *arguments, "--verify=none", cwd=made)["ok"]
+        commit(made)
+    document = run_json("add-backend", OTHER[backend], made, "--verify=none")
+    assert document["ok"], document
+    device = backend.removeprefix("rust-")
+    assert document["steps"][0]["detail"].endswith(f"for {device} only: silu, rms_norm")
+    assert f'DEVICES = ["{device}"]' in (made / "tests/test_silu.py").read_text()
+    commit(made)
+    assert run_json("add", "third", "--verify=test", cwd=made)["ok"]
+    build = tomllib.loads((made / "build.toml").read_text())
+    assert build["general"]["backends"] == ["cpu", "cuda"]
+    tables = {table["backend"]: table for table in build["kernel"].values()}
+    assert "features" not in tables["cpu"]
+    assert tables["cuda"]["features"] == ["cuda"]
+    sources = {str(file.relative_to(made)) for file in [*made.glob("src/**/*.rs"), *made.glob("kernels/src/**/*.rs")]}
+    assert sources <= set(tables["cuda"]["src"])
+    elsewhere = "src/cuda" if backend == "rust-cpu" else "src/cpu"
+    assert {"src/third.rs", f"{elsewhere}/third.rs"} <= set(tables["cuda"]["src"])
+    check_code(made)
+    check_builder(made)
+
+
+@backends
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_starter_can_have_both_backends(backend: str, kernel: str, tmp_path: Path) -> None:
+    made = make(tmp_path / "demo-kernel", backend=backend, second_backend=OTHER[backend], kernel=kernel).path
+    check_code(made)
+    if backend == "rust-cpu":
+        command = ["cargo", "test", "--all-features", "--locked", "--quiet"]
+        finished = process.run(command, cwd=made, env=process.environment(shared_target()))
+        assert finished.code == 0, finished.stdout + finished.stderr
+
+
+@backends
+def test_it_is_what_would_have_been_created(backend: str, tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "grown" / "demo-kernel", backend=backend)
+    assert run("add-backend", OTHER[backend], made, "--verify=none").returncode == 0
+    created = make(tmp_path / "created" / "demo-kernel", backend=backend, second_backend=OTHER[backend]).path
+    assert tree(made) == tree(created)
+
+
+def test_a_variant_for_the_cpu_has_nothing_of_cuda(tmp_path: Path, run_json: Callable[..., dict[str, Any]]) -> None:
+    made = repository(tmp_path / "demo-kernel", second_backend="rust-cuda")
+    document = run_json("build", made, "--local", "--verify=test")
+    assert document["ok"], document
+    (cpu,) = made.glob("build/*-cpu-*/*.so")
+    cuda = next(made.glob("build/*-cu*/*.so"))
+    for library, there in ((cpu, False), (cuda, True)):
+        assert (b".visible .entry" in library.read_bytes()) is there
+    # On a machine without a GPU, the proof loaded the variant for the CPU, whose tests ask nothing of CUDA.
+    (test,) = (step for step in document["steps"] if step["name"] == "test")
+    assert "passed" in test["detail"]
+
+
+@backends
+def test_edits_of_the_author_stay(backend: str, tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel", backend=backend)
+    replace(
+        made / "src/relu.rs",
+        "if x <= 0.0" if backend == "rust-cpu" else "THREADS: u32 = 256",
+        "/* mine */ if x <= 0.0" if backend == "rust-cpu" else "THREADS: u32 = 128",
+    )
+    replace(made / "Cargo.toml", "[dependencies]\n", '[dependencies]\nhalf = "2"\n')
+    replace(made / "build.toml", '  "src/relu.rs",', '  "src/relu.rs", # mine\n  "src/more.rs",')
+    replace(made / "src/lib.rs", "mod relu;", "mod more;\nmod relu; // mine")
+    replace(made / "README.md", "called from Python", "Mine. Called from Python")
+    edit(made / "src/more.rs", "//! Mine.\n")
+    commit(made)
+    finished = run("add-backend", OTHER[backend], made, "--verify=none")
+    assert finished.returncode == 0, finished.stderr
+    dependencies = tomllib.loads((made / "Cargo.toml").read_text())["dependencies"]
+    assert dependencies["half"] == "2"
+    assert dependencies["libloading"] == {"version": "0.9", "optional": True}
+    assert '"src/relu.rs", # mine' in (made / "build.toml").read_text()
+    assert "mod more;" in (made / "src/lib.rs").read_text()
+    assert ("/* mine */" if backend == "rust-cpu" else "128") in (made / "src/relu.rs").read_text()
+    readme = (made / "README.md").read_text()
+    assert "Mine. Called" in readme
+    assert "<<<<" not in readme
+    assert "Yours are kept, since both changed the same lines: README.md" in finished.stderr
+
+
+def test_a_line_that_both_change_is_named(tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel", backend="rust-cuda")
+    replace(made / "Cargo.toml", 'libloading = "0.9"', 'libloading = "=0.9.1"')
+    commit(made)
+    before = tree(made)
+    finished = run("add-backend", "rust-cpu", made)
+    assert finished.returncode == 1
+    assert "Cargo.toml: you and the second backend change the same line" in finished.stderr
+    assert tree(made) == before
+
+
+@whole
+def test_an_update_keeps_both(template: Template, tmp_path: Path) -> None:
+    made = template.emit(tmp_path / "demo-kernel", template.releases.versions[-1])
+    grown = template.run("add-backend", "rust-cuda", made, "--verify=none")
+    assert grown.returncode == 0, grown.stdout + grown.stderr
+    commit(made)
+    before = tree(made)
+    finished = template.update(made, "--data", "license=MIT")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    commit(made)
+    plain = template.plain_copier_update(made)
+    assert plain.returncode == 0, plain.stderr
+    changed = {name for name, content in tree(made).items() if content != before.get(name)}
+    assert changed == {"LICENSE", "Cargo.toml", "build.toml", "README.md", ".copier-answers.yml"}
+    assert 'backends = ["cpu", "cuda"]' in (made / "build.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rust-cpu"], "has the backend rust-cpu already"),
+        (["rust-metal"], "backend is none of rust-cpu, rust-cuda"),
+        (["rust-cuda", "--cuda-capabilities", "eight"], "is not a CUDA capability"),
+        (["rust-cuda", "--device-compiler", "llvm"], "try: --device-compiler nvptx"),
+    ],
+)
+def test_what_cannot_be_added_changes_nothing(arguments: list[str], said: str, tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel")
+    before = tree(made)
+    finished = run("add-backend", arguments[0], made, *arguments[1:])
+    assert finished.returncode == 2
+    assert said in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert tree(made) == before
+
+
+def test_nothing_of_the_authors_is_overwritten(tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel")
+    edit(made / "src/cuda.rs", "//! Mine.\n")
+    commit(made)
+    before = tree(made)
+    finished = run("add-backend", "rust-cuda", made)
+    assert finished.returncode == 1
+    assert "src/cuda.rs is there already" in finished.stderr
+    assert tree(made) == before
+    (made / "src/cuda.rs").unlink()
+    git(made, "rm", "--quiet", "--cached", "src/cuda.rs", "src/relu.rs")
+    (made / "src/relu.rs").unlink()
+    commit(made)
+    finished = run("add-backend", "rust-cuda", made)
+    assert finished.returncode == 1
+    assert "kernel-new add relu --kernel relu" in finished.stderr
+
+
+def test_the_lock_keeps_the_authors_versions() -> None:
+    def package(name: str, version: str, more: str = 'source = "r"') -> str:
+        return f'\n[[package]]\nname = "{name}"\nversion = "{version}"\n{more}\n'
+
+    ours = "version = 4\n" + package("b", "2") + package("me", "0", "")
+    both = "version = 4\n" + package("a", "1") + package("b", "1") + package("me", "0", 'dependencies = [\n "a",\n]')
+    merged = tomllib.loads(lists.add_packages(ours, both))["package"]
+    assert [(package["name"], package["version"]) for package in merged] == [("a", "1"), ("b", "2"), ("me", "0")]
+    assert merged[2]["dependencies"] == ["a"]
