@@ -143,7 +143,7 @@ FAULTS = [
     ),
     Fault(
         "the lock is not sorted",
-        "templates/rust-cpu/Cargo.lock",
+        "templates/shared/Cargo.lock",
         " | sort(case_sensitive=true) | join",
         " | join",
         "tests/test_properties.py::test_any_text_is_refused_or_written_exactly",

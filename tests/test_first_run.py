@@ -105,11 +105,12 @@ def test_no_line_of_a_question_is_cut_in_a_narrow_terminal(start: Start) -> None
 
 
 def test_questions_take_their_words_from_copier_yml() -> None:
-    form = asking._Form(Path("demo-kernel"), {"name": "demo-kernel", "backend": "rust-cuda"})
+    answers = {"name": "demo-kernel", "backend": "rust-cuda", "second_backend": "none"}
+    form = asking._Form(Path("demo-kernel"), answers)
     asked = questions.asked()
     assert form.render(asked["repo_id"], "default") == "your-org/demo-kernel"
     assert form.applies(asked["cuda_capabilities"])
-    assert not asking._Form(Path("x"), {"backend": "rust-cpu"}).applies(asked["cuda_capabilities"])
+    assert not asking._Form(Path("x"), {**answers, "backend": "rust-cpu"}).applies(asked["cuda_capabilities"])
     assert form.refusal(asked["name"], "fn").startswith("try fn-kernel: ")
     assert form.refusal(asked["license"], "beer") == "none of the choices"
     assert [form.refusal(asked["cuda_capabilities"], value) for value in (["8.0"], ["9.0a", "8.0"])] == ["", ""]

@@ -30,6 +30,8 @@ def test_the_recorded_version_is_this_release() -> None:
 def test_every_emitted_file_has_its_path_in_the_template(combination: dict[str, str], tmp_path: Path) -> None:
     """A name of the template stands for itself, or, with a condition or a loop, for any number of files."""
     emitted = set(tree(make(tmp_path / "demo-kernel", **combination).path))
+    both = {**combination, "second_backend": "rust-cuda" if combination["backend"] == "rust-cpu" else "rust-cpu"}
+    emitted |= set(tree(make(tmp_path / "both" / "demo-kernel", **both).path))
     answers = {"«module»": "demo_kernel", "«op»": combination["kernel"].replace("-", "_")}
     for name in tree(template.root() / "templates" / combination["backend"]):
         if "__pycache__" in name:  # pip compiles what looks like Python.

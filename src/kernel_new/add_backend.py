@@ -9,7 +9,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from kernel_new import git, lists, process, questions, verify
+from kernel_new import cargo, git, lists, process, questions, verify
 from kernel_new.add import current_answers
 from kernel_new.create import Request as Creation
 from kernel_new.create import create
@@ -47,6 +47,9 @@ def add_backend(request: Request, watcher: Watcher) -> Report:
             more = {"second_backend": request.backend, **request.answers}
             after = _render(Path(directory, "two", project.name), {**answers, **more})
             written, kept = _grow(project.path, before, after)
+            if cargo.LOCK in kept:
+                kept.remove(cargo.LOCK)
+                cargo.resolve(project.path)
             others = _restrict_other_ops(project, after)
             step.detail = f"{written} files{f'; for {project.backend} only: ' * bool(others)}{', '.join(others)}"
             step.hint = f"Yours are kept, since both changed the same lines: {', '.join(kept)}" if kept else ""
@@ -118,8 +121,8 @@ def _merged(file: str, ours: Path, base: bytes, new: bytes) -> bytes | None:
     text = ours.read_bytes()
     if text == base or file == ANSWERS:
         return new
-    if file == "Cargo.lock":
-        return lists.add_packages(text.decode(), new.decode()).encode()
+    if file == cargo.LOCK:
+        return None
     if file not in LISTS:
         return _merge_file(ours.parent, text, base, new)
     renew = lists.dispatched if file == "src/lib.rs" else partial(lists.renewed, before=base.decode())

@@ -18,6 +18,8 @@ MINIMUM = Version("1.89")
 
 GET_RUST = "Install Rust from https://rustup.rs, or run `rustup update stable`."
 
+LOCK = "Cargo.lock"
+
 Progress = Callable[[str, int, int], None]
 """Called with a crate's name, how many crates are done and how many there are about."""
 
@@ -70,6 +72,22 @@ def target_directory(path: Path) -> Path:
     if finished.code:
         raise CommandError("cargo cannot read the crate", output=finished.stderr)
     return Path(json.loads(finished.stdout)["target_directory"])
+
+
+def is_locked(path: Path) -> bool:
+    """Whether the lock of the crate in `path` holds for its manifest."""
+    return process.run(["cargo", "metadata", "--locked", "--format-version=1"], cwd=path).code == 0
+
+
+def resolve(path: Path) -> None:
+    """Let cargo complete the lock of the crate in `path`, with as few changes as can be.
+
+    Raises:
+        CommandError: It cannot, as without a network.
+    """
+    finished = process.run(["cargo", "metadata", "--format-version=1"], cwd=path)
+    if finished.code:
+        raise CommandError("cargo cannot resolve the dependencies", output=finished.stderr)
 
 
 def build(

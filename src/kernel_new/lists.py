@@ -78,17 +78,6 @@ def gated(text: str, both: str) -> str:
     return EXPORT.sub(lambda line: line[0] if line[1] in ops else GATE + line[0], text)
 
 
-def add_packages(lock: str, both: str) -> str:
-    """`Cargo.lock` with the packages of another one that it lacks, and the other's dependencies of our own crate."""
-    head, *packages = lock.strip().split("\n\n[[package]]\n")
-    theirs = both.strip().split("\n\n[[package]]\n")[1:]
-    named = {package.splitlines()[0]: package for package in theirs if "\nsource = " not in package}
-    packages = [named.get(package.splitlines()[0], package) for package in packages]
-    there = {package.splitlines()[0] for package in packages}
-    packages += [package for package in theirs if package.splitlines()[0] not in there]
-    return "\n\n[[package]]\n".join([head, *sorted(packages)]) + "\n"
-
-
 def restricted(test: str, device: str) -> str:
     """A test module that says for which device its op is; its fixtures then use no other."""
     imports = [node.end_lineno or 0 for node in ast.parse(test).body if isinstance(node, ast.Import | ast.ImportFrom)]

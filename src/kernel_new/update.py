@@ -13,13 +13,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel_new import git, process, ptx, refusals, releases, updating, verify
+from kernel_new import cargo, git, process, ptx, refusals, releases, updating, verify
 from kernel_new.errors import CommandError, KernelNewError, UsageError
 from kernel_new.project import ANSWERS, Project
 from kernel_new.releases import Releases
 from kernel_new.report import Level, Quiet, Report, Step, Watcher
-
-LOCK = "Cargo.lock"
 
 
 @dataclass(frozen=True)
@@ -205,22 +203,19 @@ def _resolve_lock(path: Path) -> None:
     Raises:
         CommandError: The lock is in conflict, and cargo cannot resolve it.
     """
-    lock = path / LOCK
-    unmerged = LOCK in _unmerged(path)
-    if not lock.is_file() or shutil.which("cargo") is None or (not unmerged and _locked(path)):
+    lock = path / cargo.LOCK
+    unmerged = cargo.LOCK in _unmerged(path)
+    if not lock.is_file() or shutil.which("cargo") is None or (not unmerged and cargo.is_locked(path)):
         return
     merged = lock.read_bytes()
-    lock.write_text(git.run(path, "show", f"HEAD:./{LOCK}"), encoding="utf-8")
-    finished = process.run(["cargo", "metadata", "--format-version=1"], cwd=path)
-    if finished.code and unmerged:
-        raise CommandError("cargo cannot resolve the dependencies", output=finished.stderr)
-    if finished.code:
+    lock.write_text(git.run(path, "show", f"HEAD:./{cargo.LOCK}"), encoding="utf-8")
+    try:
+        cargo.resolve(path)
+    except CommandError:
+        if unmerged:
+            raise
         lock.write_bytes(merged)  # Without a network it can still be right: the proof will tell.
-    git.run(path, "reset", "--quiet", "--", LOCK)
-
-
-def _locked(path: Path) -> bool:
-    return process.run(["cargo", "metadata", "--locked", "--format-version=1"], cwd=path).code == 0
+    git.run(path, "reset", "--quiet", "--", cargo.LOCK)
 
 
 def _describe(result: Result) -> None:
