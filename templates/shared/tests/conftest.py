@@ -14,18 +14,35 @@ from pathlib import Path
 import kernels
 import pytest
 import tvm_ffi
-from frameworks import Numpy, available
+from frameworks import Jax, Numpy, Torch, available
 
 ROOT = Path(__file__).parent.parent
 BUILD = tomllib.loads((ROOT / "build.toml").read_text(encoding="utf-8"))
 GENERAL = BUILD["general"]
 BACKEND = GENERAL["backends"][0]
 
+# Of what kernel-builder writes, that which the package uses.
 OPS = """from pathlib import Path
 
 import tvm_ffi
 
-ops = tvm_ffi.load_module(str(Path(__file__).parent / "{library}"))
+ops = tvm_ffi.load_module(str(Path(__file__).parent / "{file}"))
+
+
+def torch_add_op_namespace_prefix(name):
+    return "{name}::" + name
+
+
+def jax_register_ffi_target(name, *args, **kwargs):
+    from jax_tvm_ffi import register_ffi_target
+
+    return register_ffi_target("{name}." + name, *args, **kwargs)
+
+
+def jax_ffi_call(name, *args, **kwargs):
+    from jax.ffi import ffi_call
+
+    return ffi_call("{name}." + name, *args, **kwargs)
 """
 
 
@@ -82,7 +99,8 @@ def stage() -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "_ops.py")
     shutil.copytree(ROOT / "tvm-ffi-ext" / module, variant, ignore=ignored)
     shutil.copy(library, variant / f"{unique}{library.suffix}")
-    (variant / "_ops.py").write_text(OPS.format(library=f"{unique}{library.suffix}"))
+    ops = OPS.format(name=unique, file=f"{unique}{library.suffix}")
+    (variant / "_ops.py").write_text(ops)
     backend = {"type": BACKEND}
     if BACKEND == "cuda":
         backend["archs"] = BUILD["kernel"][module]["cuda-capabilities"]
@@ -110,6 +128,22 @@ def kernel():
 @pytest.fixture(scope="session", params=available(BACKEND), ids=str)
 def framework(request):
     """Whose tensors a test uses; skips, with the reason, where there are none."""
+    if request.param.missing:
+        pytest.skip(request.param.missing)
+    return request.param
+
+
+@pytest.fixture(scope="session", params=[Torch(BACKEND)], ids=str)
+def in_torch(request):
+    """torch's tensors; skips, with the reason, where there are none."""
+    if request.param.missing:
+        pytest.skip(request.param.missing)
+    return request.param
+
+
+@pytest.fixture(scope="session", params=[Jax(BACKEND)], ids=str)
+def in_jax(request):
+    """jax's arrays; skips, with the reason, where there are none."""
     if request.param.missing:
         pytest.skip(request.param.missing)
     return request.param
