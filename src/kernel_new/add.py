@@ -69,7 +69,7 @@ class Donor:
         if op != starter:
             names = lists.exports(self.text("src/lib.rs"))
             names += lists.functions(self.text(f"{self.package}/__init__.py"))
-            self.renames |= {name: f"{op}_{name}" for name in names if starter not in name and name != "layers"}
+            self.renames |= {name: f"{op}_{name}" for name in names if starter not in name}
             layers = lists.functions(self.text(f"{self.package}/layers/__init__.py"))
             self.renames |= {layer: _camel(op) for layer in layers}
 

@@ -37,7 +37,7 @@ def main(directory: Path) -> None:
     library = next(file for file in directory.iterdir() if file.suffix in (".so", ".dylib"))
     found = symbols(library)
     report = {
-        "functions": sorted(name for name in getattr(module, "__all__", []) if name != "layers"),
+        "functions": sorted(getattr(module, "__all__", [])),
         "exports": found[0] if found else None,
         "needed": found[1] if found else None,
     }
