@@ -75,7 +75,8 @@ def test_authors_lines_and_comments_stay(tmp_path: Path, run: Run) -> None:
     commit(made)
     assert run("add", "silu", made, "--verify=none").returncode == 0
     changed = [line for line in git(made, "diff").splitlines() if line.startswith("-") and not line.startswith("---")]
-    assert changed == ['-__all__ = ["relu"]']
+    assert changed == ['-__all__ = ["relu"]', '-    __all__ = ["ReLU"]']
+    assert "    from .silu import Silu\n" in (made / "tvm-ffi-ext/demo_kernel/layers/__init__.py").read_text()
 
 
 @whole
@@ -154,6 +155,10 @@ def test_lists_are_added_to_where_they_are_sorted() -> None:
     package = 'from .b import b\n\n__all__ = ["b"]\n'
     assert lists.add_functions(package, 'from .a import a, x\n\n__all__ = ["a", "x"]\n') == (
         'from .a import a, x\nfrom .b import b\n\n__all__ = ["a", "b", "x"]\n'
+    )
+    layers = 'if torch is not None:\n    from .b import B\n\n    __all__ = ["B"]\n'
+    assert lists.add_functions(layers, layers.replace("b", "a").replace("B", "A")) == (
+        'if torch is not None:\n    from .a import A\n    from .b import B\n\n    __all__ = ["A", "B"]\n'
     )
     long = json.dumps([f"a_long_name_{i}" for i in range(9)])
     assert "\n    " in lists.add_functions(package, f"from .a import a\n\n__all__ = {long}\n")

@@ -70,20 +70,22 @@ class Donor:
         self.op = op
         if op != starter:
             names = lists.exports(self.text("src/lib.rs"))
-            names += lists.functions(self.text(f"tvm-ffi-ext/{self.module}/__init__.py"))
+            names += lists.functions(self.text(f"{self.package}/__init__.py"))
             self.renames |= {name: f"{op}_{name}" for name in names if starter not in name}
+            layers = lists.functions(self.text(f"{self.package}/layers/__init__.py"))
+            self.renames |= {layer: _camel(op) for layer in layers}
 
     @property
-    def module(self) -> str:
-        return self.path.name.replace("-", "_")
+    def package(self) -> str:
+        return f"tvm-ffi-ext/{self.path.name.replace('-', '_')}"
 
     def text(self, file: str) -> str:
         return (self.path / file).read_text(encoding="utf-8")
 
     def renamed(self, text: str) -> str:
-        """A text with the op's name for the starter's, but for what belongs to torch."""
+        """A text with the op's name for the starter's, but for what belongs to torch or jax."""
         for old, new in self.renames.items():
-            text = re.sub(rf"(?<![A-Za-z0-9])(?<!torch\.)(?<!functional\.){old}(?![A-Za-z0-9])", new, text)
+            text = re.sub(rf"(?<![A-Za-z0-9])(?<!torch\.)(?<!functional\.)(?<!nn\.){old}(?![A-Za-z0-9])", new, text)
         return text
 
     def give(self, project: Project) -> list[str]:
@@ -101,13 +103,15 @@ class Donor:
         if (self.path / DEVICE_MANIFEST).is_file():
             manifest = _read(project, DEVICE_MANIFEST)
             changed[DEVICE_MANIFEST] = lists.add_metadata(manifest, self.text(DEVICE_MANIFEST))
-        package = f"tvm-ffi-ext/{self.module}/__init__.py"
-        changed[package] = lists.add_functions(_read(project, package), self.renamed(self.text(package)))
+        listing = [f"{self.package}/__init__.py", f"{self.package}/layers/__init__.py"]
+        for file in listing:
+            if file not in new:
+                changed[file] = lists.add_functions(_read(project, file), self.renamed(self.text(file)))
         for file, text in {**new, **changed}.items():
             path = project.path / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="\n")
-        _format(project.path, [*new, package])
+        _format(project.path, [*new, *listing])
         return list(new)
 
     def _new_files(self, project: Project) -> dict[str, str]:

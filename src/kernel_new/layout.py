@@ -44,13 +44,17 @@ def lay_out(project: Project, kernel: Kernel, variant: Variant, identity: Identi
         shutil.copyfile(file, destination)
     unique = identity.of(project, kernel.backend)
     shutil.copyfile(library, directory / f"{unique}.so")
-    ops = OPS.read_text(encoding="utf-8").replace("@OPS_NAME@", unique)
-    (directory / "_ops.py").write_text(ops, encoding="utf-8")
+    (directory / "_ops.py").write_text(ops(unique), encoding="utf-8")
     document = metadata.document(project, kernel, identity, directory)
     (directory / metadata.FILE).write_bytes(document)
     for file in directory.rglob("*"):
         file.chmod(0o755 if file.is_dir() or file.suffix == ".so" else 0o644)
     return directory
+
+
+def ops(unique: str) -> str:
+    """`_ops.py`, which loads the library of that name and prefixes what is registered elsewhere with it."""
+    return OPS.read_text(encoding="utf-8").replace("@OPS_NAME@", unique)
 
 
 def put_into_place(staged: Path, build: Path, platforms: Sequence[Platform]) -> list[str]:

@@ -16,8 +16,8 @@ EXPORT = re.compile(r"^tvm_ffi::tvm_ffi_dll_export_typed_func!\((\w+), .*\);$", 
 METADATA = re.compile(r"^(?:#.*\n)*\[package\.metadata(?:.|\n)*?(?=\n\[|\Z)", re.MULTILINE)
 FEATURES = re.compile(r"^#!\[feature\((.*)\)\]$", re.MULTILINE)
 FUNCTION = re.compile(r"^(?:(?:///|#\[).*\n)*pub fn (\w+)\((?:.|\n)*?\n}$", re.MULTILINE)
-IMPORT = re.compile(r"^from \.\w+ import .*$", re.MULTILINE)
-ALL = re.compile(r"^__all__ = (\[[^\]]*\])$", re.MULTILINE)
+IMPORT = re.compile(r"^ *from \.\w+ import .*$", re.MULTILINE)
+ALL = re.compile(r"^( *)__all__ = (\[[^\]]*\])$", re.MULTILINE)
 PYTHON_WIDTH = 88
 """Where ruff breaks a line of Python."""
 
@@ -99,22 +99,24 @@ def functions(text: str) -> list[str]:
     """
     found = ALL.search(text)
     try:
-        return [str(name) for name in json.loads(re.sub(r",\s*\]", "]", found[1]))] if found else []
+        return [str(name) for name in json.loads(re.sub(r",\s*\]", "]", found[2]))] if found else []
     except ValueError as error:
         raise KernelNewError(f"__all__ in __init__.py is no list of strings: {error}") from error
 
 
 def add_functions(text: str, donor: str) -> str:
-    """`__init__.py` with the imports and names of another one."""
+    """`__init__.py` with the imports and names of another one: that of the package, or that of its layers."""
     for line in IMPORT.finditer(donor):
         if line[0] not in text:
             found = list(IMPORT.finditer(text))
             later = next((ours for ours in found if ours[0] > line[0]), None)
             text = _inserted(text, line[0], later, found)
     names = sorted({*functions(text), *functions(donor)})
-    listed = f"__all__ = {json.dumps(names)}"
+    place = ALL.search(text)
+    indent = place[1] if place else ""
+    listed = f"{indent}__all__ = {json.dumps(names)}"
     if len(listed) > PYTHON_WIDTH:
-        listed = "__all__ = [\n" + "".join(f'    "{name}",\n' for name in names) + "]"
+        listed = f"{indent}__all__ = [\n" + "".join(f'{indent}    "{name}",\n' for name in names) + f"{indent}]"
     return ALL.sub(lambda _: listed, text)
 
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from kernel_new import layout
 from kernel_new.project import Project
 
 CUDA_DEFAULT = "13.0"
@@ -35,12 +36,7 @@ def stage(project: Project, library: Path) -> Path:
     shutil.rmtree(directory, ignore_errors=True)
     shutil.copytree(project.package, directory, ignore=shutil.ignore_patterns("__pycache__", "_ops.py"))
     shutil.copy(library, directory / f"{unique}{library.suffix}")
-    ops = (
-        "from pathlib import Path\n\n"
-        "import tvm_ffi\n\n"
-        f'ops = tvm_ffi.load_module(str(Path(__file__).parent / "{unique}{library.suffix}"))\n'
-    )
-    (directory / "_ops.py").write_text(ops, encoding="utf-8")
+    (directory / "_ops.py").write_text(layout.ops(unique), encoding="utf-8")
     metadata = json.dumps(_metadata(project, unique), indent=2)
     (directory / "metadata.json").write_text(f"{metadata}\n", encoding="utf-8")
     return directory

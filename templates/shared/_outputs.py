@@ -2,6 +2,8 @@
 
 import sys
 
+from ._torch import torch
+
 
 def empty_like(x, shape=None, dtype=None, name="out"):
     """A new contiguous tensor on the device of ``x``, with undefined values.
@@ -15,14 +17,14 @@ def empty_like(x, shape=None, dtype=None, name="out"):
     Raises:
         TypeError: ``x`` is neither a torch tensor nor a numpy array.
     """
-    # A tensor of a framework that was never imported cannot be here.
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(x, torch.Tensor):
         dtype = None if dtype is None else getattr(torch, dtype)
         if shape is None:
             contiguous = torch.contiguous_format
             return torch.empty_like(x, dtype=dtype, memory_format=contiguous)
         return x.new_empty(shape, dtype=dtype)
+    # An array of a framework that was never imported cannot be here.
+    numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
         return numpy.empty_like(x, dtype, order="C", shape=shape)
     kind = type(x).__name__

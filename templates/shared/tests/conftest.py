@@ -14,7 +14,7 @@ from pathlib import Path
 import kernels
 import pytest
 import tvm_ffi
-from frameworks import Numpy, available
+from frameworks import Jax, Numpy, Torch, available
 
 ROOT = Path(__file__).parent.parent
 BUILD = tomllib.loads((ROOT / "build.toml").read_text(encoding="utf-8"))
@@ -24,11 +24,28 @@ BACKENDS = GENERAL["backends"]
 BACKEND = "cuda" if "cuda" in BACKENDS else "cpu"
 TABLE = next(t for t in BUILD["kernel"].values() if t["backend"] == BACKEND)
 
+# Of what kernel-builder writes, that which the package uses.
 OPS = """from pathlib import Path
 
 import tvm_ffi
 
-ops = tvm_ffi.load_module(str(Path(__file__).parent / "{library}"))
+ops = tvm_ffi.load_module(str(Path(__file__).parent / "{file}"))
+
+
+def torch_add_op_namespace_prefix(name):
+    return "{name}::" + name
+
+
+def jax_register_ffi_target(name, *args, **kwargs):
+    from jax_tvm_ffi import register_ffi_target
+
+    return register_ffi_target("{name}." + name, *args, **kwargs)
+
+
+def jax_ffi_call(name, *args, **kwargs):
+    from jax.ffi import ffi_call
+
+    return ffi_call("{name}." + name, *args, **kwargs)
 """
 
 
@@ -86,7 +103,8 @@ def stage() -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "_ops.py")
     shutil.copytree(ROOT / "tvm-ffi-ext" / module, variant, ignore=ignored)
     shutil.copy(library, variant / f"{unique}{library.suffix}")
-    (variant / "_ops.py").write_text(OPS.format(library=f"{unique}{library.suffix}"))
+    ops = OPS.format(name=unique, file=f"{unique}{library.suffix}")
+    (variant / "_ops.py").write_text(ops)
     backend = {"type": BACKEND}
     if BACKEND == "cuda":
         backend["archs"] = TABLE["cuda-capabilities"]
@@ -127,8 +145,18 @@ FRAMEWORKS = [framework for backend in BACKENDS for framework in available(backe
 @pytest.fixture(params=FRAMEWORKS, ids=str)
 def framework(request, devices):
     """Whose tensors a test uses; skips, with the reason, where there are none."""
-    if request.param.missing:
-        pytest.skip(request.param.missing)
+    return on_one_of(devices, request.param)
+
+
+@pytest.fixture(params=[Torch(backend) for backend in BACKENDS], ids=str)
+def in_torch(request, devices):
+    """torch's tensors; skips, with the reason, where there are none."""
+    return on_one_of(devices, request.param)
+
+
+@pytest.fixture(params=[Jax(backend) for backend in BACKENDS], ids=str)
+def in_jax(request, devices):
+    """jax's arrays; skips, with the reason, where there are none."""
     return on_one_of(devices, request.param)
 
 
@@ -145,6 +173,8 @@ def elsewhere(devices):
 
 
 def on_one_of(devices, framework):
+    if framework.missing:
+        pytest.skip(framework.missing)
     if framework.device not in devices:
         pytest.skip(f"the loaded variant, or this op, is not for {framework.device}")
     return framework

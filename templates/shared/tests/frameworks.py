@@ -108,6 +108,40 @@ class Torch:
         return tensor.double().cpu().numpy()
 
 
+class Jax:
+    """jax's arrays on one device; jax makes every output itself."""
+
+    def __init__(self, device: str):
+        self.device = device
+        platform = {"cuda": "gpu"}.get(device, device)
+        self.missing = next(
+            (
+                f"{name} is not installed"
+                for name in ("jax", "jax_tvm_ffi")
+                if not find_spec(name)
+            ),
+            "",
+        )
+        if not self.missing:
+            import jax
+
+            try:
+                self.place = jax.devices(platform)[0]
+            except RuntimeError:
+                self.missing = f"jax has no {platform}"
+
+    def __str__(self):
+        return «'f"jax-{self.device}"' if both else '"jax"'»
+
+    def tensor(self, values, dtype: str):
+        import jax.numpy as jnp
+
+        return jnp.asarray(values, dtype, device=self.place)
+
+    def values(self, array):
+        return np.asarray(array.astype("float32"), np.float64)
+
+
 def available(backend: str) -> list:
     """The frameworks whose tensors the kernels of a backend can compute on."""
     return [Torch("cuda")] if backend == "cuda" else [Numpy("cpu"), Torch("cpu")]

@@ -1,7 +1,12 @@
 """Attention in the manner of FlashAttention-2 (Dao 2023, arXiv:2307.08691)."""
 
+from ._jax import is_jax
 from ._ops import ops
 from ._outputs import empty_like
+from ._torch import refuse_gradient, torch, torch_sees
+
+if torch is not None:
+    from ._torch_flash_attn2 import torch_fwd
 
 
 def flash_attn_func(
@@ -65,12 +70,9 @@ def flash_attn_func(
         ValueError: A shape, stride, device or number is not as above, or ``out``
             overlaps an input.
     """
-    if out is None:
-        out = empty_like(q)
-    lse = empty_like(q, lse_shape(q), "float32", "lse") if return_lse else None
     left, right = window_size
     window, scores = (left, 0 if causal else right), (softmax_scale, softcap)
-    ops.fwd(q, k, v, alibi_slopes, out, lse, window, scores)
+    out, lse = call(q, k, v, alibi_slopes, out, None, return_lse, window, scores)
     return (out, lse) if return_lse else out
 
 
@@ -92,12 +94,27 @@ def fwd(
     Returns:
         ``(out, lse)``.
     """
+    window = (window_left, 0 if is_causal else window_right)
+    scores = (softmax_scale, softcap)
+    return call(q, k, v, alibi_slopes, out, lse, True, window, scores)
+
+
+def call(q, k, v, alibi_slopes, out, lse, with_lse, window, scores):
+    """``(out, lse)`` by the library, with those of the caller or new ones."""
+    seen = torch_sees(q, k, v, alibi_slopes, out, lse)
+    if seen:
+        instead = "train with torch.nn.functional.scaled_dot_product_attention"
+        refuse_gradient("this attention", instead, q, k, v, alibi_slopes, out, lse)
+    elif is_jax(q):
+        from ._jax_flash_attn2 import jax_fwd
+
+        return jax_fwd(q, k, v, alibi_slopes, out, lse, window, scores)
     if out is None:
         out = empty_like(q)
-    if lse is None:
+    if lse is None and with_lse:
         lse = empty_like(q, lse_shape(q), "float32", "lse")
-    window = (window_left, 0 if is_causal else window_right)
-    ops.fwd(q, k, v, alibi_slopes, out, lse, window, (softmax_scale, softcap))
+    compute = torch_fwd if seen else ops.fwd
+    compute(q, k, v, alibi_slopes, out, lse, window, scores)
     return out, lse
 
 

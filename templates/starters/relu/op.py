@@ -1,7 +1,12 @@
 """Element-wise ``max(x, 0)``."""
 
+from ._jax import is_jax
 from ._ops import ops
 from ._outputs import empty_like
+from ._torch import torch, torch_sees
+
+if torch is not None:
+    from ._torch_relu import torch_relu
 
 
 def relu(x, out=None):
@@ -23,6 +28,12 @@ def relu(x, out=None):
         ValueError: A tensor is not contiguous or on another device, shapes differ, or
             ``out`` overlaps a part of ``x``.
     """
+    if torch_sees(x, out):
+        return torch_relu(x, out)
+    if is_jax(x):
+        from ._jax_relu import jax_relu
+
+        return jax_relu(x, out)
     if out is None:
         out = empty_like(x)
     ops.relu(x, out)

@@ -1,7 +1,12 @@
 """Root mean square layer normalisation."""
 
+from ._jax import is_jax
 from ._ops import ops
 from ._outputs import empty_like
+from ._torch import torch, torch_sees
+
+if torch is not None:
+    from ._torch_rms_norm import torch_rms_norm
 
 
 def rms_norm(x, weight, eps=1e-6, out=None):
@@ -31,6 +36,12 @@ def rms_norm(x, weight, eps=1e-6, out=None):
             fit, ``out`` overlaps ``weight`` or a part of ``x``, or ``eps`` is negative
             or NaN.
     """
+    if torch_sees(x, weight, out):
+        return torch_rms_norm(x, weight, eps, out)
+    if is_jax(x):
+        from ._jax_rms_norm import jax_rms_norm
+
+        return jax_rms_norm(x, weight, eps, out)
     if out is None:
         out = empty_like(x)
     ops.rms_norm(x, weight, out, eps)

@@ -3,6 +3,7 @@
 
 # Loads libtvm_ffi, which the kernel's library needs: it comes before everything else.
 import tvm_ffi  # noqa: F401
+from . import layers as layers
 
 from .«op» import «functions | join(", ")»
 

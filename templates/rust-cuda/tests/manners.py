@@ -1,0 +1,1 @@
+«% include "templates/shared/tests/manners.py" %»

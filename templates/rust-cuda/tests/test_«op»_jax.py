@@ -1,0 +1,1 @@
+«% include "templates/starters/" ~ kernel ~ "/test_jax.py" %»

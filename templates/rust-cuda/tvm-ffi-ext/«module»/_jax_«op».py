@@ -1,0 +1,1 @@
+«% include "templates/starters/" ~ kernel ~ "/jax.py" %»
