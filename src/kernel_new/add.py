@@ -49,6 +49,7 @@ def add(request: Request, watcher: Watcher) -> Report:
             creation = Creation(Path(directory, project.name), answers, defaults=True, git=False, level=Level.NONE)
             donor = Donor(create(creation, Quiet()).path, starter, op)
             written = donor.give(project)
+            written.sort(key=lambda file: (Path(file).stem.removeprefix("test_") != op, file.count("/")))
             more = f" and {len(written) - 3} more" * (len(written) > 3)
             step.detail = f"{op}: {', '.join(written[:3])}{more}"
         if project.backend == "cuda":

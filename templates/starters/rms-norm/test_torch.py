@@ -1,5 +1,6 @@
 """rms_norm in torch: in graphs, with gradients, as a layer."""
 
+import numpy as np
 import pytest
 from manners import (
     BACKENDS,
@@ -11,7 +12,7 @@ from manners import (
     registered,
     replayed,
 )
-from test_rms_norm import EPSILON, PAIRS, random
+from test_rms_norm import EPSILON, PAIRS, gradients, random
 
 torch = pytest.importorskip("torch")
 kernels = pytest.importorskip("kernels")
@@ -64,22 +65,18 @@ def test_a_graph_refuses_strided_tensors(kernel, arguments):
 
 @pytest.mark.kernels_ci
 @pytest.mark.parametrize("graph", [False, True])
-def test_gradient(kernel, arguments, graph):
-    """As torch's in float64, rounded to the dtype or wrong by the sums in float32."""
+def test_gradient(kernel, in_torch, arguments, graph):
+    """Rounded to the dtype, or wrong by the sums in float32."""
     x, weight = arguments
     grad = torch.randn_like(x)
     function = compiled(kernel.rms_norm) if graph else kernel.rms_norm
     function(x, weight, 1e-5).backward(grad)
-    exact = [argument.detach().double().requires_grad_() for argument in arguments]
-    torch.nn.functional.rms_norm(exact[0], (96,), exact[1], 1e-5).backward(
-        grad.double()
-    )
-    for actual, expected in zip(arguments, exact):
-        error = max(EPSILON[str(actual.dtype).removeprefix("torch.")], 2e-6)
-        size = expected.grad.abs().max().item()
-        torch.testing.assert_close(
-            actual.grad.double(), expected.grad, rtol=error, atol=error * size
-        )
+    values = [in_torch.values(tensor.detach()) for tensor in (x, weight, grad)]
+    for argument, expected in zip(arguments, gradients(*values, 1e-5)):
+        error = max(EPSILON[str(argument.dtype).split(".")[1]], 2e-6)
+        atol = error * np.abs(expected).max()
+        actual = in_torch.values(argument.grad)
+        np.testing.assert_allclose(actual, expected, rtol=error, atol=atol)
 
 
 def test_gradient_of_one(kernel, arguments):
