@@ -114,6 +114,9 @@ def test_an_update_keeps_it(template: Template, tmp_path: Path) -> None:
         ([""], "no name that Rust and Python take"),
         (["relu"], "is there already"),
         (["checks"], "is there already"),
+        (["layers"], "kernel-new add my_layers"),
+        (["torch"], "kernel-new add my_torch"),
+        (["formula"], "is a name within the starter's _jax_relu.py"),
         (["silu", "--kernel", "gemm"], "kernel is none of relu"),
     ],
 )
