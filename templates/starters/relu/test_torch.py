@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from conftest import BACKEND
 from frameworks import DTYPES
 from manners import (
     BACKENDS,
     MODES,
     assert_same,
     compiled,
+    fake_tensors,
     kernelized,
     recorded,
     registered,
@@ -35,6 +37,14 @@ def test_is_an_op_of_torch(kernel, x):
     torch.library.opcheck(relu_out, (x, out))
     assert recorded(kernel.relu, x) == ["relu"]
     assert recorded(kernel.relu, x, out) == ["relu_out"]
+
+
+def test_takes_tensors_without_memory(kernel):
+    with fake_tensors():
+        x = torch.empty(5, 3, device=BACKEND, requires_grad=True)
+        out = kernel.relu(x.t())
+        assert (out.shape, out.dtype, out.device) == ((3, 5), x.dtype, x.device)
+        assert out.is_contiguous() and out.requires_grad
 
 
 @pytest.mark.kernels_ci

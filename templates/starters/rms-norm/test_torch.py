@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from conftest import BACKEND
 from manners import (
     BACKENDS,
     MODES,
     assert_same,
     compiled,
+    fake_tensors,
     kernelized,
     recorded,
     registered,
@@ -36,6 +38,14 @@ def test_is_an_op_of_torch(kernel, arguments):
     assert recorded(kernel.rms_norm, x, weight) == ["rms_norm"]
     out = torch.empty_like(x)
     assert recorded(kernel.rms_norm, x, weight, 1e-5, out) == ["rms_norm_out"]
+
+
+def test_takes_tensors_without_memory(kernel):
+    with fake_tensors():
+        x = torch.empty(5, 3, device=BACKEND, requires_grad=True)
+        out = kernel.rms_norm(x.t(), x[:, 0])
+        assert (out.shape, out.dtype, out.device) == ((3, 5), x.dtype, x.device)
+        assert out.is_contiguous() and out.requires_grad
 
 
 @pytest.mark.kernels_ci
