@@ -47,7 +47,7 @@ def recorded(function, *tensors):
 
 
 def fake_tensors():
-    """Within it, new tensors have no memory: no GPU is needed for those of one."""
+    """Tensors made within it have no memory: those of a GPU need none."""
     return import_module("torch._subclasses.fake_tensor").FakeTensorMode()
 
 

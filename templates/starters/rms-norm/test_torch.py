@@ -43,9 +43,9 @@ def test_is_an_op_of_torch(kernel, arguments):
 def test_takes_tensors_without_memory(kernel):
     with fake_tensors():
         x = torch.empty(5, 3, device=BACKEND, requires_grad=True)
-        out = kernel.rms_norm(x.t(), x[:, 0])
-        assert (out.shape, out.dtype, out.device) == ((3, 5), x.dtype, x.device)
-        assert out.is_contiguous() and out.requires_grad
+    out = kernel.rms_norm(x.t(), x[:, 0])
+    assert (out.shape, out.dtype, out.device) == ((3, 5), x.dtype, x.device)
+    assert out.is_contiguous() and out.requires_grad
 
 
 @pytest.mark.kernels_ci
