@@ -14,6 +14,7 @@ import pages
 import pytest
 from conftest import make, shared_target
 from template_history import commit
+from test_readme import blocks, replace_functions
 
 from kernel_new import layout
 from kernel_new.add import Request, add
@@ -70,6 +71,22 @@ def other_build(variant: Path, directory: Path) -> Path:
     for file in ("_ops.py", "metadata.json"):
         (copy / file).write_text((copy / file).read_text().replace(library.stem, other))
     return copy
+
+
+@needs_frameworks
+@pytest.mark.parametrize("kernel", ["relu", "rms-norm"])
+def test_the_first_change_of_the_readme_holds_in_torch(kernel: str, tmp_path: Path) -> None:
+    """The gradient is of the changed kernel, by its formula; without that change, its test fails."""
+    made = make(tmp_path / "demo-kernel", kernel=kernel).path
+    readme = (made / "README.md").read_text()
+    replace_functions(sorted(made.glob("src/*.rs")), blocks(readme, "rust"), "}\n")
+    reference, formula = (block for block in blocks(readme, "python") if block.startswith("def "))
+    files = [*made.glob("tests/*.py"), *made.glob("tvm-ffi-ext/*/_torch_*.py")]
+    replace_functions(files, [reference], r"(?=\n\n\S)")
+    with pytest.raises(AssertionError, match=r"FAILED tests/test_.*_torch.py::test_gradient"):
+        python("-m", "pytest", "-q", "-k", "torch and gradient", cwd=made)
+    replace_functions(files, [formula], r"(?=\n\n\S)")
+    assert " passed" in python("-m", "pytest", "-q", "-k", "torch", cwd=made)
 
 
 TWO = """

@@ -67,7 +67,8 @@ def test_the_five_steps_of_an_emitted_readme(combination: dict[str, str], tmp_pa
 
     changes = [block for block in blocks(readme, "python") if block.startswith("def ")]
     assert changes
-    replace_functions(list(repository.glob("tests/*.py")), changes, r"(?=\n\n\S)")
+    python = [*repository.glob("tests/*.py"), *repository.glob("tvm-ffi-ext/*/_torch_*.py")]
+    replace_functions(python, changes, r"(?=\n\n\S)")
     passed = shell(test, repository)
     assert passed.code == 0, passed.stdout
 

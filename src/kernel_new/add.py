@@ -1,5 +1,6 @@
 """Adds an op to a repository: the files of a starter under the op's name, and its lines in the lists."""
 
+import ast
 import keyword
 import re
 import tempfile
@@ -51,6 +52,7 @@ def add(request: Request, watcher: Watcher) -> Report:
             creation = Creation(Path(directory, project.name), answers, defaults=True, git=False, level=Level.NONE)
             donor = Donor(create(creation, Quiet()).path, starter, op)
             written = donor.give(project)
+            written.sort(key=lambda file: (Path(file).stem.removeprefix("test_") != op, file.count("/")))
             more = f" and {len(written) - 3} more" * (len(written) > 3)
             step.detail = f"{op}: {', '.join(written[:3])}{more}"
         if project.backend == "cuda":
@@ -116,6 +118,7 @@ class Donor:
 
     def _new_files(self, project: Project) -> dict[str, str]:
         """The op's own files, and each shared one that is not there yet; the author's are never replaced."""
+        self._refuse_names_in_use()
         new = {}
         for place in PLACES:
             for path in sorted((self.path / place).rglob("*")):
@@ -130,6 +133,19 @@ class Donor:
                     raise KernelNewError(f"{project.path / file} is there already", "Choose another name for the op.")
                 del new[file]
         return new
+
+    def _refuse_names_in_use(self) -> None:
+        """The op takes the place of the starter in Python, where no other name may be the same.
+
+        Raises:
+            UsageError: One is.
+        """
+        for path in sorted((self.path / self.package).rglob("*.py")) if self.op not in self.renames else ():
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if self.op in (getattr(node, name, None) for name in ("id", "arg", "name", "asname")):
+                    raise UsageError(
+                        f"{self.op!r} is a name within the starter's {path.name}", f"kernel-new add my_{self.op}"
+                    )
 
     def _sources(self, backend: str, new: dict[str, str]) -> list[str]:
         """Those of the new files that the library of a backend is compiled from."""

@@ -46,6 +46,11 @@ def recorded(function, *tensors):
     return [name.split(".")[1] for name in called if not name.startswith("aten.")]
 
 
+def fake_tensors():
+    """Tensors made within it have no memory: those of a GPU need none."""
+    return import_module("torch._subclasses.fake_tensor").FakeTensorMode()
+
+
 def kernelized(kernel, layer, model, device, mode):
     """The model with a layer of the kernel in the place of its layers of that name."""
     variant = Path(kernel.__file__).parent

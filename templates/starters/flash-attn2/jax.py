@@ -11,6 +11,11 @@ from .flash_attn2 import lse_shape
 register("fwd", ops.fwd, ["args", "rets", "attrs.window", "attrs.scores"])
 
 
+def default_scale(dim):
+    """What the op computes where it is given none: attributes of XLA are numbers."""
+    return dim**-0.5
+
+
 def jax_fwd(q, k, v, alibi_slopes, out, lse, window, scores):
     """``(out, lse)`` of arrays of jax; ``window`` and ``scores`` are as of `ops.fwd`."""
     refuse_out(out, lse)
@@ -18,7 +23,7 @@ def jax_fwd(q, k, v, alibi_slopes, out, lse, window, scores):
         # XLA has no array for "none"; a slope of 0 lowers no score.
         alibi_slopes = jnp.zeros(q.shape[-2], jnp.float32)
     scale, softcap = scores
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale = default_scale(q.shape[-1]) if scale is None else scale
     results = (
         jax.ShapeDtypeStruct(q.shape, q.dtype),
         jax.ShapeDtypeStruct(lse_shape(q), jnp.float32),

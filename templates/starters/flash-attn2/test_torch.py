@@ -8,6 +8,7 @@ from manners import (
     MODES,
     assert_same,
     compiled,
+    fake_tensors,
     kernelized,
     recorded,
     registered,
@@ -34,6 +35,17 @@ def test_is_an_op_of_torch(kernel, in_torch, qkv):
     torch.library.opcheck(fwd, (*qkv, None, out, None, -1, 0, None, 0.0))
     torch.library.opcheck(fwd, (*qkv, slopes, out, lse, 7, 3, 0.125, 30.0))
     assert recorded(kernel.flash_attn_func, *qkv) == ["fwd"]
+
+
+def test_takes_tensors_without_memory(kernel):
+    with fake_tensors():
+        q = torch.empty(2, 4, 33, 64, dtype=torch.float16, device=BACKEND)
+    q = q.transpose(1, 2)
+    out, lse = kernel.flash_attn_func(q, q, q, return_lse=True)
+    assert (out.shape, out.dtype, out.device) == (q.shape, q.dtype, q.device)
+    assert lse.shape == (2, 4, 33) and lse.dtype == torch.float32
+    assert lse.device == q.device
+    assert out.is_contiguous() and lse.is_contiguous()
 
 
 @pytest.mark.kernels_ci

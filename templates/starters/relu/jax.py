@@ -15,14 +15,17 @@ def relu(x):
     return jax_ffi_call("relu", result, vmap_method="broadcast_all")(x)
 
 
+def formula(x):
+    """The same by jax's own ops, which know their gradients."""
+    return jnp.where(x <= 0, 0, x)
+
+
 def forward(x):
-    out = relu(x)
-    return out, out
+    return relu(x), (x,)
 
 
-def backward(out, grad):
-    """The gradient passes where the result is not 0; NaN is not 0."""
-    return (jnp.where(out <= 0, 0, grad),)
+def backward(saved, grad):
+    return jax.vjp(formula, *saved)[1](grad)
 
 
 relu.defvjp(forward, backward)

@@ -2,17 +2,20 @@
 
 import numpy as np
 import pytest
+from conftest import BACKEND
 from frameworks import DTYPES
 from manners import (
     BACKENDS,
     MODES,
     assert_same,
     compiled,
+    fake_tensors,
     kernelized,
     recorded,
     registered,
     replayed,
 )
+from test_relu import reference
 
 torch = pytest.importorskip("torch")
 kernels = pytest.importorskip("kernels")
@@ -36,16 +39,27 @@ def test_is_an_op_of_torch(kernel, x):
     assert recorded(kernel.relu, x, out) == ["relu_out"]
 
 
+def test_takes_tensors_without_memory(kernel):
+    with fake_tensors():
+        x = torch.empty(5, 3, device=BACKEND, requires_grad=True)
+    out = kernel.relu(x.t())
+    assert (out.shape, out.dtype, out.device) == ((3, 5), x.dtype, x.device)
+    assert out.is_contiguous() and out.requires_grad
+
+
 @pytest.mark.kernels_ci
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_compiles(kernel, x, backend):
-    function = compiled(lambda x: kernel.relu(x + 1) * 2, backend)
+    def calls(x):
+        return kernel.relu(x + 1) * 2
+
+    function = compiled(calls, backend)
     for part in (x, x[:3], x[:2]):
-        assert_same(function(part), torch.relu(part + 1) * 2)
+        assert_same(function(part), calls(part))
 
 
 def test_compiles_with_out(kernel, x):
-    function, expected = compiled(kernel.relu), torch.relu(x)
+    function, expected = compiled(kernel.relu), kernel.relu(x)
     out = torch.empty_like(x)
     assert_same(function(x, out), expected)
     assert_same(out, expected)
@@ -60,15 +74,20 @@ def test_a_graph_refuses_strided_tensors(kernel, x):
 
 @pytest.mark.kernels_ci
 @pytest.mark.parametrize("graph", [False, True])
-def test_gradient(kernel, x, graph):
+def test_gradient(kernel, in_torch, x, graph):
+    """As differences of the reference, apart from its kink."""
     function = compiled(kernel.relu) if graph else kernel.relu
-    grad = torch.arange(x.numel()).reshape(x.shape).to(x)
-    gradients = []
-    for relu in (function, torch.relu):
-        leaf = x.clone().requires_grad_()
-        relu(leaf).backward(grad)
-        gradients.append(leaf.grad)
-    assert_same(*gradients)
+    leaf = in_torch.tensor([-2.0, -1.0, 1.0, 2.0], str(x.dtype).split(".")[1])
+    values = in_torch.values(leaf)
+    slope = (reference(values + 2**-20) - reference(values - 2**-20)) * 2**19
+    function(leaf.requires_grad_()).backward(leaf.detach())
+    np.testing.assert_array_equal(in_torch.values(leaf.grad), slope * values)
+
+
+def test_formula(kernel, x):
+    """What torch takes the gradient of is what the kernel computes."""
+    formula = registered(kernel, "_torch_relu", "formula")
+    assert_same(formula(x), kernel.relu(x))
 
 
 def test_out_has_no_gradient(kernel, x):
@@ -76,7 +95,7 @@ def test_out_has_no_gradient(kernel, x):
     with pytest.raises(RuntimeError, match="leave out= away"):
         kernel.relu(leaf, out)
     with torch.no_grad():
-        assert_same(kernel.relu(leaf, out), torch.relu(x))
+        assert_same(kernel.relu(leaf, out), kernel.relu(x))
 
 
 @kernels.use_kernel_forward_from_hub("ReLU")
@@ -89,14 +108,14 @@ class Activation(torch.nn.ReLU):
 def test_layer(kernel, in_torch, x, mode):
     model = kernelized(kernel, "ReLU", Activation(), in_torch.device, mode)
     assert recorded(model, x) == ["relu"]
-    assert_same(compiled(model)(x.t()), torch.relu(x.t()))
+    assert_same(compiled(model)(x.t()), kernel.relu(x.t().contiguous()))
 
 
 @pytest.mark.kernels_ci
 def test_cuda_graphs(kernel, in_torch, x):
-    assert_same(replayed(lambda: kernel.relu(x), in_torch.device), torch.relu(x))
+    assert_same(replayed(lambda: kernel.relu(x), in_torch.device), kernel.relu(x))
     function = compiled(
         lambda x: kernel.relu(x) + 1, "inductor", mode="reduce-overhead", dynamic=False
     )
     for _ in range(3):  # The second call is recorded, the third one replayed.
-        assert_same(function(x), torch.relu(x) + 1)
+        assert_same(function(x), kernel.relu(x) + 1)

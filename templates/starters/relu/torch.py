@@ -20,14 +20,17 @@ def fake(x):
     return empty_like(x)
 
 
+def formula(x):
+    """The same by torch's own ops, which know their gradients."""
+    return torch.relu(x)
+
+
 def setup_context(ctx, inputs, output):
-    ctx.save_for_backward(output)
+    ctx.save_for_backward(*inputs)
 
 
 def backward(ctx, grad):
-    """The gradient passes where the result is not 0; NaN is not 0."""
-    (out,) = ctx.saved_tensors
-    return torch.where(out <= 0, 0, grad)
+    return torch.func.vjp(formula, *ctx.saved_tensors)[1](grad)
 
 
 relu.register_autograd(backward, setup_context=setup_context)

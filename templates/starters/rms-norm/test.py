@@ -21,6 +21,19 @@ def reference(x, weight, eps=1e-6):
         return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps) * weight
 
 
+def gradients(x, weight, grad, eps=1e-6):
+    """Of the sum of ``grad * reference`` by x and by weight: central differences."""
+
+    def difference(dx, dweight):
+        above = reference(x + dx, weight + dweight, eps)
+        return grad * (above - reference(x - dx, weight - dweight, eps)) / 2e-6
+
+    units = 1e-6 * np.eye(len(weight))
+    by_x = [difference(unit, 0.0).sum(-1) for unit in units]
+    by_weight = [difference(0.0, unit).sum() for unit in units]
+    return np.stack(by_x, -1), np.array(by_weight)
+
+
 def assert_close(out, expected, dtype):
     """Allow for what float32 arithmetic and one rounding to the dtype can do at most.
 

@@ -1,5 +1,7 @@
 """``rms_norm`` as ops in `torch.library`, for graphs and gradients."""
 
+from functools import partial
+
 import torch
 
 from ._ops import ops, torch_add_op_namespace_prefix
@@ -20,29 +22,21 @@ def fake(x, weight, eps):
     return empty_like(x)
 
 
+def formula(x, weight, eps):
+    """The same by torch's own ops, which know their gradients."""
+    wide = x.float()
+    inverse_rms = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (wide * inverse_rms * weight.float()).to(x.dtype)
+
+
 def setup_context(ctx, inputs, output):
     x, weight, ctx.eps = inputs
     ctx.save_for_backward(x, weight)
 
 
 def backward(ctx, grad):
-    """The derivative of ``x * r * weight``, ``r = 1 / sqrt(mean(x**2) + eps)``.
-
-    By x it is ``r * (g - x * r**2 * mean(g * x))`` with ``g = grad * weight``, since
-    ``dr/dx = -x * r**3 / n``; by weight it is the sum of ``grad * x * r``. Both are
-    computed in float32, as the op itself.
-    """
-    saved, weight = ctx.saved_tensors
-    x, grad = saved.float(), grad.float()
-    r = torch.rsqrt(x.square().mean(-1, keepdim=True) + ctx.eps)
-    by_x = by_weight = None
-    if ctx.needs_input_grad[0]:
-        g = grad * weight
-        by_x = r * (g - x * r.square() * (g * x).mean(-1, keepdim=True))
-        by_x = by_x.to(saved.dtype)
-    if ctx.needs_input_grad[1]:
-        by_weight = (grad * x * r).sum_to_size(weight.shape).to(weight.dtype)
-    return by_x, by_weight, None
+    call = partial(formula, eps=ctx.eps)
+    return *torch.func.vjp(call, *ctx.saved_tensors)[1](grad), None
 
 
 rms_norm.register_autograd(backward, setup_context=setup_context)

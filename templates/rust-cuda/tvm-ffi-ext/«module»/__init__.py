@@ -3,8 +3,8 @@
 
 # Loads libtvm_ffi, which the kernel's library needs: it comes before everything else.
 import tvm_ffi  # noqa: F401
-from . import layers as layers
 
+from . import layers as layers
 from .«op» import «functions | join(", ")»
 
 __all__ = «functions | to_json»
