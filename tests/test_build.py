@@ -56,8 +56,9 @@ def test_the_layout_is_that_of_kernel_builder(released: Path) -> None:
     for variant in layout.variants(released / "build"):
         unique = f"_demo_kernel_{project.backend}_{of_tree[:7]}"
         library = variant / f"{unique}.so"
-        python = {file.name for file in project.package.glob("*.py")} | {"_ops.py"}
-        assert {file.name for file in variant.iterdir()} == {*python, library.name, "metadata.json"}
+        python = {str(file.relative_to(project.package)) for file in project.package.rglob("*.py")} | {"_ops.py"}
+        assert "layers/__init__.py" in python
+        assert set(tree(variant)) == {*python, library.name, "metadata.json"}
         assert stat.S_IMODE(library.stat().st_mode) == 0o755
         assert stat.S_IMODE((variant / "__init__.py").stat().st_mode) == 0o644
         assert f'load_module(_SELF_PATH / "{unique}.so")' in (variant / "_ops.py").read_text()
