@@ -314,7 +314,8 @@ def test_a_dry_run_needs_no_login_and_no_network(command: Send) -> None:
     assert document["ok"]
     assert document["creates"] is None
     assert "what it would delete is not known" in document["steps"][-1]["detail"]
-    assert len(listed(document)) == 8
+    assert len(listed(document)) == 14
+    assert [file for _, file, *_ in listed(document) if file.endswith("/layers/relu.py")]
 
 
 def test_without_a_network_it_is_said(command: Send) -> None:

@@ -60,12 +60,13 @@ def flash_attn_func(
             the slope times the distance between query and key.
         return_lse: Whether to return the logarithms of the softmax's denominators, too.
         out: Where to write: a contiguous tensor of the shape, dtype and device of
-            ``q``. A new one by default, for torch and numpy.
+            ``q``. A new one by default, for torch, numpy and jax.
 
     Returns:
         ``out``, or ``(out, lse)`` with a new float32 ``lse`` (batch, heads_q, seqlen_q).
 
     Raises:
+        RuntimeError: torch is asked for a gradient: there is none.
         TypeError: A tensor has another dtype or is no tensor.
         ValueError: A shape, stride, device or number is not as above, or ``out``
             overlaps an input.

@@ -17,12 +17,13 @@ def relu(x, out=None):
             float32, float16 or bfloat16. From torch, numpy or any library with
             ``__dlpack__``.
         out: Where to write: a tensor of the shape, dtype and device of ``x``, or ``x``
-            itself. A new one by default, for torch and numpy.
+            itself. A new one by default, for torch, numpy and jax.
 
     Returns:
         ``out``.
 
     Raises:
+        RuntimeError: torch is asked for a gradient, which ``out`` has not.
         TypeError: ``x`` has another dtype, ``out`` not the dtype of ``x``, or one is
             no tensor.
         ValueError: A tensor is not contiguous or on another device, shapes differ, or

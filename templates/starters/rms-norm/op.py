@@ -24,12 +24,13 @@ def rms_norm(x, weight, eps=1e-6, out=None):
             float32.
         eps: A number of at least 0.
         out: Where to write: a tensor of the shape, dtype and device of ``x``, or ``x``
-            itself. A new one by default, for torch and numpy.
+            itself. A new one by default, for torch, numpy and jax.
 
     Returns:
         ``out``.
 
     Raises:
+        RuntimeError: torch is asked for a gradient, which ``out`` has not.
         TypeError: ``x`` or ``weight`` has another dtype, ``out`` not the dtype of
             ``x``, or one is no tensor.
         ValueError: A tensor is not contiguous or on another device, a shape does not
