@@ -11,7 +11,7 @@ except ImportError:
     torch = None
 else:
     # Bound once: every look-up of a name is a part of what a small call costs.
-    Tensor, PLAIN = torch.Tensor, (torch.Tensor, torch.nn.Parameter)
+    Tensor, Parameter = torch.Tensor, torch.nn.Parameter
     compiling, gradients = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     # Of make_fx and company, and of torch.func. torch has no public name for either.
     modes = torch._C._len_torch_dispatch_stack
@@ -24,10 +24,10 @@ def torch_sees(*tensors):
         return False
     if compiling() or modes() or transform() is not None:
         return True
-    asked = gradients()
     for tensor in tensors:
-        if type(tensor) in PLAIN:
-            if asked and tensor.requires_grad:
+        kind = type(tensor)
+        if kind is Tensor or kind is Parameter:
+            if tensor.requires_grad and gradients():
                 return True
         elif isinstance(tensor, Tensor):
             return True
