@@ -9,6 +9,7 @@ try:
     from torch.library import custom_op  # noqa: F401, which torch has from 2.4 on
 except ImportError:
     torch = None
+    Tensor = ()
 else:
     # Bound once: every look-up of a name is a part of what a small call costs.
     Tensor, Parameter = torch.Tensor, torch.nn.Parameter
@@ -19,14 +20,16 @@ else:
 
 
 def torch_sees(*tensors):
-    """Whether torch must see a call with these arguments, of which the first decides."""
-    if torch is None or not isinstance(tensors[0], Tensor):
-        return False
+    """Whether torch must see a call with these arguments; None for no tensors of torch.
+
+    The first decides whose they are.
+    """
+    if not isinstance(tensors[0], Tensor):
+        return None
     if compiling() or modes() or transform() is not None:
         return True
     for tensor in tensors:
-        kind = type(tensor)
-        if kind is Tensor or kind is Parameter:
+        if type(tensor) is Tensor or type(tensor) is Parameter:
             if tensor.requires_grad and gradients():
                 return True
         elif isinstance(tensor, Tensor):

@@ -29,9 +29,10 @@ def relu(x, out=None):
         ValueError: A tensor is not contiguous or on another device, shapes differ, or
             ``out`` overlaps a part of ``x``.
     """
-    if torch_sees(x, out):
+    seen = torch_sees(x, out)
+    if seen:
         return torch_relu(x, out)
-    if is_jax(x):
+    if seen is None and is_jax(x):
         from ._jax_relu import jax_relu
 
         return jax_relu(x, out)

@@ -37,9 +37,10 @@ def rms_norm(x, weight, eps=1e-6, out=None):
             fit, ``out`` overlaps ``weight`` or a part of ``x``, or ``eps`` is negative
             or NaN.
     """
-    if torch_sees(x, weight, out):
+    seen = torch_sees(x, weight, out)
+    if seen:
         return torch_rms_norm(x, weight, eps, out)
-    if is_jax(x):
+    if seen is None and is_jax(x):
         from ._jax_rms_norm import jax_rms_norm
 
         return jax_rms_norm(x, weight, eps, out)
