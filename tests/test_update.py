@@ -211,6 +211,34 @@ def test_changed_device_code_is_named_for_rebuilding(template: Template, tmp_pat
     assert "kernels/build_ptx.py" in finished.stdout
 
 
+def test_what_is_new_about_an_op_that_was_removed_stays_away(template: Template, tmp_path: Path) -> None:
+    """The author has an op of another name in the starter's place; the release before had no layers."""
+    made = template.emit(tmp_path / "demo-kernel", "v0.3.0")
+    package = "tvm-ffi-ext/demo_kernel"
+    for old in ("src/relu.rs", f"{package}/relu.py", "tests/test_relu.py"):
+        git(made, "mv", old, old.replace("relu", "mine"))
+    for file in ("src/lib.rs", "src/mine.rs", "build.toml", f"{package}/__init__.py", f"{package}/mine.py"):
+        edit(made / file, (made / file).read_text().replace("relu", "mine"))
+    for file in ("tests/test_mine.py", "tests/example.py"):
+        edit(made / file, (made / file).read_text().replace("kernel.relu", "kernel.mine"))
+    commit(made)
+    finished = template.run("update", made, "--defaults", "--json")
+    (result,) = json.loads(finished.stdout)["repositories"]
+    listing = f"{package}/__init__.py"  # Where the import of the layers comes beside that of the op.
+    assert result["conflicts"] == [listing], finished.stdout
+    lines = (made / listing).read_text().splitlines(keepends=True)
+    edit(made / listing, "".join(line for line in lines if line[:7] not in ("<<<<<<<", "=======", ">>>>>>>")))
+    replace(made / listing, "from .relu import relu\n", "")
+    assert not [name for name in tree(made) if "relu" in name]
+    commit(made)
+    updated = template.update(made, "--data", "license=MIT")
+    assert updated.returncode == 0, updated.stdout + updated.stderr
+    assert not [name for name in tree(made) if "relu" in name]
+    commit(made)
+    verified = template.run("verify", made, "--level", "load")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
 @pytest.mark.parametrize(("old", "new"), [("nvptx", "cuda-oxide"), ("cuda-oxide", "nvptx")])
 def test_the_device_compiler_can_be_switched(old: str, new: str, template: Template, tmp_path: Path) -> None:
     path = template.emit(tmp_path / "old" / "demo-kernel", NEXT, backend="rust-cuda", device_compiler=old)

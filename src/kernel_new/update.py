@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel_new import cargo, git, process, ptx, refusals, releases, updating, verify
+from kernel_new import cargo, git, process, ptx, refusals, releases, removed, updating, verify
 from kernel_new.errors import CommandError, KernelNewError, UsageError
 from kernel_new.project import ANSWERS, Project
 from kernel_new.releases import Releases
@@ -184,6 +184,7 @@ def _merge(
         raise _refused(said.strip(), request, result)
     if code:
         raise CommandError("copier could not update it", output=said)
+    removed.take_away(path, answers)
     _resolve_lock(path)
 
 
