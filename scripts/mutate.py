@@ -225,6 +225,27 @@ FAULTS = [
         "            self.tensor.is_contiguous() || true,\n",
         "tests/test_kernel_calls.py::test_random_calls_end_in_a_right_value_or_an_exception",
     ),
+    Fault(
+        "a second backend's module looks for its neighbours in the first",
+        "templates/shared/second.jinja",
+        'replace("crate::", "crate::" ~ here ~ "::")',
+        'replace("crate::", "crate::")',
+        "tests/test_add_backend.py::test_every_starter_can_have_both_backends",
+    ),
+    Fault(
+        "the author's version of a dependency is replaced by a second backend",
+        "src/kernel_new/add_backend.py",
+        "    if text == base or file == ANSWERS:\n",
+        "    if text == base or file in (ANSWERS, *LISTS):\n",
+        "tests/test_add_backend.py::test_edits_of_the_author_stay",
+    ),
+    Fault(
+        "a new file about an op that was removed stays",
+        "src/kernel_new/removed.py",
+        "            (path / file).unlink()\n",
+        "            pass\n",
+        "tests/test_update.py::test_what_is_new_about_an_op_that_was_removed_stays_away",
+    ),
 ]
 
 
