@@ -141,6 +141,33 @@ def test_a_line_that_both_change_is_named(tmp_path: Path, run: Run) -> None:
     assert tree(made) == before
 
 
+def test_what_is_not_utf_8_or_no_python(tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel")
+    readme = made / "README.md"
+    readme.write_bytes(readme.read_bytes() + "Ren\u00e9\n".encode("latin-1"))
+    edit(made / "tests/test_mine.py", "def broken(:\n")
+    commit(made)
+    before = tree(made)
+    finished = run("add-backend", "rust-cuda", made)
+    assert finished.returncode == 1
+    assert "tests/test_mine.py cannot be read" in finished.stderr
+    assert tree(made) == before
+    edit(made / "tests/test_mine.py", "import pytest\n")
+    commit(made)
+    finished = run("add-backend", "rust-cuda", made, "--verify=none")
+    assert finished.returncode == 0, finished.stderr
+    assert readme.read_bytes().endswith(b"Ren\xe9\n")
+    assert b"A CPU and CUDA kernel" in readme.read_bytes()
+
+
+def test_a_library_that_builds_with_the_feature_only_is_no_proof(tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel", second_backend="rust-cuda")
+    replace(made / "src/relu.rs", "use crate::checks::", "use crate::cuda as _;\nuse crate::checks::")
+    finished = run("verify", made, "--level=build")
+    assert finished.returncode == 1
+    assert "crate::cuda" in finished.stdout + finished.stderr
+
+
 @whole
 def test_an_update_keeps_both(template: Template, tmp_path: Path) -> None:
     made = template.emit(tmp_path / "demo-kernel", template.releases.versions[-1])
@@ -165,6 +192,7 @@ def test_an_update_keeps_both(template: Template, tmp_path: Path) -> None:
         (["rust-metal"], "backend is none of rust-cpu, rust-cuda"),
         (["rust-cuda", "--cuda-capabilities", "eight"], "is not a CUDA capability"),
         (["rust-cuda", "--device-compiler", "llvm"], "try: --device-compiler nvptx"),
+        (["rust-cpu", "--device-compiler", "nvptx"], "has the backend rust-cpu already"),
     ],
 )
 def test_what_cannot_be_added_changes_nothing(arguments: list[str], said: str, tmp_path: Path, run: Run) -> None:

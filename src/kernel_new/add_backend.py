@@ -72,6 +72,9 @@ def _checked(project: Project, request: Request) -> dict[str, object]:
         raise UsageError(f"backend is none of {', '.join(known)}", f"kernel-new add-backend {known[0]}")
     if request.backend.removeprefix("rust-") in project.backends:
         raise UsageError(f"{project.path} has the backend {request.backend} already")
+    if request.backend == "rust-cpu" and request.answers:
+        flag = questions.asked()[next(iter(request.answers))].flag
+        raise UsageError(f"{flag} does not apply to rust-cpu", "Leave it out.")
     answers = current_answers(project)
     op = str(answers["kernel"]).replace("-", "_")
     if not (project.path / f"src/{op}.rs").is_file():
@@ -146,19 +149,27 @@ def _merge_file(directory: Path, text: bytes, base: bytes, new: bytes, *options:
         names = [Path(temporary, name) for name in ("ours", "before", "after")]
         for name, content in zip(names, (text, base, new), strict=True):
             name.write_bytes(content)
-        command = ["git", "merge-file", "-p", "--quiet", *options, *map(str, names)]
+        command = ["git", "merge-file", "--quiet", *options, *map(str, names)]
         finished = process.run(command, cwd=directory)
-    return None if finished.code else finished.stdout.encode()
+        return None if finished.code else names[0].read_bytes()
 
 
 def _restrict_other_ops(project: Project, after: Path) -> list[str]:
-    """The ops that only the first backend has: their tests say so, and the library for CUDA devices has them, too."""
+    """The ops that only the first backend has: their tests say so, and the library for CUDA devices has them, too.
+
+    Raises:
+        KernelNewError: A test is no Python.
+    """
     text = (project.path / "src/lib.rs").read_text(encoding="utf-8")
     dispatched = lists.exports((after / "src/lib.rs").read_text(encoding="utf-8"))
     for test in sorted((project.path / "tests").glob("test_*.py")):
         if not (after / "tests" / test.name).is_file():
-            test.write_text(lists.restricted(test.read_text(encoding="utf-8"), project.backend), encoding="utf-8")
+            try:
+                restricted = lists.restricted(test.read_text(encoding="utf-8"), project.backend)
+            except (SyntaxError, UnicodeDecodeError) as error:
+                raise KernelNewError(f"{test} cannot be read: {error}") from error
+            test.write_text(restricted, encoding="utf-8")
     build = project.path / "build.toml"
-    sources = [file for table in project.build["kernel"].values() for file in table["src"]]
+    sources = [file for table in project.build["kernel"].values() for file in table.get("src", ())]
     build.write_text(lists.add_sources(build.read_text(encoding="utf-8"), sources, "cuda"), encoding="utf-8")
     return [op for op in lists.exports(text) if op not in dispatched]

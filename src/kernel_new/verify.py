@@ -28,6 +28,8 @@ def prove(project: Project, level: Level, report: Report, watcher: Watcher) -> N
             if name is Level.BUILD:
                 cargo.require()
                 warm.target(project.path, watcher.progress)
+                if project.features:  # They may not be missing where the library is built without them.
+                    cargo.build(project.path, watcher.progress)
                 features = [f"--features={feature}" for feature in project.features]
                 built = cargo.build(project.path, watcher.progress, options=features)
                 library = built.library
