@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from conftest import Run, make, shared_target, tree
 from template_history import Template, _own_cache, edit, git, replace, template, whole  # noqa: F401
-from test_add import KERNELS, check, commit, repository
-from test_kernel_builder import CHECK
+from test_add import KERNELS, check, check_builder, check_refused, commit, repository
 from test_ptx import needs_compiler
 
 from kernel_new import process
@@ -29,14 +28,7 @@ def check_code(made: Path) -> None:
         (sys.executable, "-m", "ruff", "check", "."),
         (sys.executable, "-m", "ruff", "format", "--check", "."),
     ]:
-        finished = process.run(list(command), cwd=made, env=process.environment(shared_target()))
-        assert finished.code == 0, finished.stdout + finished.stderr
-
-
-def check_builder(made: Path) -> None:
-    if CHECK:
-        checked = process.run([CHECK, str(made)], env=process.environment({"KB_CXX": "zig"}))
-        assert checked.stdout.splitlines()[-1] == "OK", checked.stdout + checked.stderr
+        check(*command, cwd=made, env=process.environment(shared_target()))
 
 
 @backends
@@ -74,9 +66,8 @@ def test_every_starter_can_have_both_backends(backend: str, kernel: str, tmp_pat
     made = make(tmp_path / "demo-kernel", backend=backend, second_backend=OTHER[backend], kernel=kernel).path
     check_code(made)
     if backend == "rust-cpu":
-        command = ["cargo", "test", "--all-features", "--locked", "--quiet"]
-        finished = process.run(command, cwd=made, env=process.environment(shared_target()))
-        assert finished.code == 0, finished.stdout + finished.stderr
+        command = ("cargo", "test", "--all-features", "--locked", "--quiet")
+        check(*command, cwd=made, env=process.environment(shared_target()))
 
 
 @backends
@@ -135,9 +126,9 @@ def test_a_line_that_both_change_is_named(tmp_path: Path, run: Run) -> None:
     replace(made / "Cargo.toml", 'libloading = "0.9"', 'libloading = "=0.9.1"')
     commit(made)
     before = tree(made)
-    finished = run("add-backend", "rust-cpu", made)
-    assert finished.returncode == 1
-    assert "Cargo.toml: you and the second backend change the same line" in finished.stderr
+    check_refused(
+        run("add-backend", "rust-cpu", made), (1,), "Cargo.toml: you and the second backend change the same line"
+    )
     assert tree(made) == before
 
 
@@ -148,9 +139,7 @@ def test_what_is_not_utf_8_or_no_python(tmp_path: Path, run: Run) -> None:
     edit(made / "tests/test_mine.py", "def broken(:\n")
     commit(made)
     before = tree(made)
-    finished = run("add-backend", "rust-cuda", made)
-    assert finished.returncode == 1
-    assert "tests/test_mine.py cannot be read" in finished.stderr
+    check_refused(run("add-backend", "rust-cuda", made), (1,), "tests/test_mine.py cannot be read")
     assert tree(made) == before
     edit(made / "tests/test_mine.py", "import pytest\n")
     commit(made)
@@ -198,10 +187,7 @@ def test_an_update_keeps_both(template: Template, tmp_path: Path) -> None:
 def test_what_cannot_be_added_changes_nothing(arguments: list[str], said: str, tmp_path: Path, run: Run) -> None:
     made = repository(tmp_path / "demo-kernel")
     before = tree(made)
-    finished = run("add-backend", arguments[0], made, *arguments[1:])
-    assert finished.returncode == 2
-    assert said in finished.stderr
-    assert "Traceback" not in finished.stderr
+    check_refused(run("add-backend", arguments[0], made, *arguments[1:]), (2,), said)
     assert tree(made) == before
 
 
@@ -210,14 +196,10 @@ def test_nothing_of_the_authors_is_overwritten(tmp_path: Path, run: Run) -> None
     edit(made / "src/cuda.rs", "//! Mine.\n")
     commit(made)
     before = tree(made)
-    finished = run("add-backend", "rust-cuda", made)
-    assert finished.returncode == 1
-    assert "src/cuda.rs is there already" in finished.stderr
+    check_refused(run("add-backend", "rust-cuda", made), (1,), "src/cuda.rs is there already")
     assert tree(made) == before
     (made / "src/cuda.rs").unlink()
     git(made, "rm", "--quiet", "--cached", "src/cuda.rs", "src/relu.rs")
     (made / "src/relu.rs").unlink()
     commit(made)
-    finished = run("add-backend", "rust-cuda", made)
-    assert finished.returncode == 1
-    assert "kernel-new add relu --kernel relu" in finished.stderr
+    check_refused(run("add-backend", "rust-cuda", made), (1,), "kernel-new add relu --kernel relu")

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -78,6 +78,17 @@ def _watcher(silent: bool) -> Watcher:
     from kernel_new.console import Live
 
     return Live()
+
+
+def _show_grown(report: Report, json: bool, quiet: bool) -> NoReturn:
+    """Show what was added to a repository, and exit."""
+    from kernel_new import console
+
+    if json:
+        console.show_json(report.as_json())
+    elif not quiet or not report.ok:
+        console.show_next(report)
+    raise typer.Exit(0 if report.ok else 1)
 
 
 @app.command()
@@ -283,16 +294,10 @@ def add(
     quiet: Silent = False,
 ) -> None:
     """Add an op to a repository, from a starter kernel, and prove the result."""
-    from kernel_new import console
     from kernel_new.add import Request
     from kernel_new.add import add as add_op
 
-    report = add_op(Request(path.resolve(), kernel, op, level), _watcher(json or quiet))
-    if json:
-        console.show_json(report.as_json())
-    elif not quiet or not report.ok:
-        console.show_next(report)
-    raise typer.Exit(0 if report.ok else 1)
+    _show_grown(add_op(Request(path.resolve(), kernel, op, level), _watcher(json or quiet)), json, quiet)
 
 
 @app.command("add-backend")
@@ -307,18 +312,13 @@ def add_backend(
     quiet: Silent = False,
 ) -> None:
     """Let a repository serve the CPU and CUDA devices, each call by the device of its tensors, and prove the result."""
-    from kernel_new import console
     from kernel_new.add_backend import Request
     from kernel_new.add_backend import add_backend as grow
     from kernel_new.answers import gather
 
     flags = {"device_compiler": device_compiler, "cuda_capabilities": cuda_capabilities, "cuda_oxide": cuda_oxide}
-    report = grow(Request(path.resolve(), backend, gather(flags, [], None), level), _watcher(json or quiet))
-    if json:
-        console.show_json(report.as_json())
-    elif not quiet or not report.ok:
-        console.show_next(report)
-    raise typer.Exit(0 if report.ok else 1)
+    request = Request(path.resolve(), backend, gather(flags, [], None), level)
+    _show_grown(grow(request, _watcher(json or quiet)), json, quiet)
 
 
 @app.command()
