@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 from filelock import FileLock
 
@@ -145,6 +146,22 @@ def run_json(run: Run) -> Callable[..., dict[str, Any]]:
 def make(destination: Path, level: Level = Level.NONE, **answers: Any) -> Report:
     """Create a repository in this process, with the defaults for what is not given."""
     return create(Request(destination, answers, defaults=True, level=level), Quiet())
+
+
+def ended_by(child: "pexpect.spawn[str]", key: Callable[[], object]) -> str:
+    """What a program at a question prints from a key that ends it on.
+
+    What is pressed before readline waits, it keeps for later: then, as a person would, press it again.
+    """
+    shown = ""
+    for _ in range(12):
+        key()
+        found = child.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=10)
+        shown = child.before or ""
+        if found == 0:
+            break
+    child.close()
+    return shown
 
 
 @pytest.fixture(scope="session", params=COMBINATIONS, ids=combination_id)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from conftest import COMBINATIONS, Run, combination_id, make
+from conftest import COMBINATIONS, Run, combination_id, ended_by, make
 from rich.console import Console
 
 from kernel_new import asking, checkup, console, doctor, preview, questions
@@ -30,7 +30,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         environment = {**os.environ, "TERM": "xterm-256color", **env}
         environment.pop("COLUMNS", None)
         command = ["-m", "kernel_new", *arguments]
-        terminal = {"dimensions": (lines, columns), "encoding": "utf-8", "timeout": 30}
+        terminal = {"dimensions": (lines, columns), "encoding": "utf-8", "timeout": 120}
         child = pexpect.spawn(sys.executable, command, cwd=tmp_path, env=environment, **terminal)
         children.append(child)
         return child
@@ -72,8 +72,7 @@ def test_a_refused_answer_is_asked_again_with_the_reason(start: Start) -> None:
     child.sendline("Bad Name")
     child.expect_exact("try bad-name")
     child.expect_exact("[my-kernel]: ")
-    child.sendeof()
-    assert "interrupted" in rest(child)
+    assert "interrupted" in ended_by(child, child.sendeof)
     assert child.exitstatus == 130
 
 

@@ -104,17 +104,6 @@ def test_the_doctor_survives_broken_tools(tools: Callable[..., None]) -> None:
     assert doctor.examine()
 
 
-def test_a_hanging_program_is_ended_with_its_children(tmp_path: Path) -> None:
-    marker = tmp_path / "alive"
-    script = f"(sleep 2; touch {marker}) & sleep 60"
-    started = time.monotonic()
-    with pytest.raises(CommandError, match="sh did not end within 1 s"):
-        process.run(["sh", "-c", script], timeout=1)
-    assert time.monotonic() - started < 10
-    time.sleep(2.5)
-    assert not marker.exists()
-
-
 def test_a_program_gets_its_arguments_as_they_are() -> None:
     hostile = ["$(id)", "`id`", "; rm -rf /", "a b", '"', "'", "*", "-n", ""]
     finished = process.run([sys.executable, "-c", "import sys; print(sys.argv[1:])", *hostile])
@@ -133,14 +122,36 @@ BAD_TOOLS = {
     "crashing": ("kill -SEGV $$", "it printed nothing"),
     "garbage": ("printf '\\377\\376\\000\\033[2J'", "does not start"),
     "ancient": ("echo {name} 1.70.0", "needs 1.89 or newer"),
-    "hanging": (HANGING, "did not end within 1 s and was stopped"),
+    "hanging": (HANGING, "did not end within 3 s and was stopped"),
 }
 GOOD = "echo {name} 1.95.0"
 
 
 def is_alive(pid: str) -> bool:
-    state = Path(f"/proc/{pid}/stat")
-    return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def left_running(alive: Path) -> list[str]:
+    """Those that still run of the processes whose numbers a file holds. One that was killed takes a moment to end."""
+    pids = alive.read_text().split() if alive.exists() else []
+    deadline = time.monotonic() + 20
+    while (running := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return running
+
+
+def test_a_hanging_program_is_ended_with_its_children(tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    started = time.monotonic()
+    with pytest.raises(CommandError, match="sh did not end within 2 s"):
+        process.run(["sh", "-c", f"echo $$ >> {alive}; (sleep 600 & echo $! >> {alive}; wait) & sleep 600"], timeout=2)
+    assert time.monotonic() - started < 60
+    assert len(alive.read_text().split()) == 2
+    assert left_running(alive) == []
 
 
 @pytest.mark.parametrize("bad", BAD_TOOLS)
@@ -152,17 +163,17 @@ def test_a_bad_compiler_is_named_and_the_files_are_written(
     alive = tmp_path / "alive"
     scripts = {"cargo": GOOD, "rustc": GOOD} | {name: script}
     tools(**{tool: text.format(name=tool, alive=alive) for tool, text in scripts.items()})
-    monkeypatch.setattr(process, "PROBE_LIMIT", 1.0)
+    monkeypatch.setattr(process, "PROBE_LIMIT", 3.0)
     started = time.monotonic()
     report = make(tmp_path / "demo-kernel", Level.TEST)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     failed = next(step for step in report.steps if not step.ok)
     assert failed.name == "build"
     assert name in failed.detail
     assert said in failed.detail
     assert failed.hint
     assert (report.path / "Cargo.toml").is_file()
-    assert not any(is_alive(pid) for pid in (alive.read_text().split() if alive.exists() else []))
+    assert left_running(alive) == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +182,7 @@ def test_a_bad_compiler_is_named_and_the_files_are_written(
         ("exit 1", "git init failed"),
         ("kill -SEGV $$", "git init failed"),
         ("printf '\\377\\376\\000'; exit 1", "git init failed"),
-        (HANGING, "git did not end within 1 s and was stopped"),
+        (HANGING, "git did not end within 3 s and was stopped"),
         # --initial-branch is of 2020.
         (
             '[ "$1" = --version ] && echo git version 2.11.0 || { echo "error: unknown option" >&2; exit 129; }',
@@ -186,12 +197,12 @@ def test_with_a_bad_git_nothing_is_written(
     alive, parent = tmp_path / "alive", tmp_path / "parent"
     (parent / "demo-kernel" if there else parent).mkdir(parents=True)
     tools(git=bad.format(alive=alive) if "alive" in bad else bad)
-    monkeypatch.setattr(process, "PROBE_LIMIT", 1.0)
+    monkeypatch.setattr(process, "PROBE_LIMIT", 3.0)
     with pytest.raises(CommandError, match=said) as failed:
         make(parent / "demo-kernel")
     assert failed.value.hint
     assert [str(entry.relative_to(parent)) for entry in parent.rglob("*")] == (["demo-kernel"] if there else [])
-    assert not any(is_alive(pid) for pid in (alive.read_text().split() if alive.exists() else []))
+    assert left_running(alive) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
@@ -206,27 +217,27 @@ def test_an_interrupt_ends_a_hanging_tool_at_once(
     tools(cargo=version + hanging, rustc="echo rustc 1.95.0")
     command = [sys.executable, "-m", "kernel_new", str(tmp_path / "demo-kernel"), "--defaults", "--no-git"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not (alive.exists() and alive.read_text().endswith("\n")) and time.monotonic() < deadline:
             time.sleep(0.05)
         pids = alive.read_text().split()
         assert any(is_alive(pid) for pid in pids)
         started = time.monotonic()
         child.send_signal(number)
-        _, error = child.communicate(timeout=30)
-    assert time.monotonic() - started < 3
+        _, error = child.communicate(timeout=60)
+    assert time.monotonic() - started < 20
     assert child.returncode == 130
     assert error.decode().endswith("interrupted\n")
-    assert not any(is_alive(pid) for pid in pids)
+    assert left_running(alive) == []
     assert (tmp_path / "demo-kernel/Cargo.toml").is_file()
 
 
 def test_what_a_program_leaves_running_is_not_waited_for() -> None:
     """A server that it starts in a session of its own, such as a compiler cache, keeps its output open for ever."""
     started = time.monotonic()
-    finished = process.run(["sh", "-c", "setsid sleep 15 & echo done; echo said >&2"])
+    finished = process.run(["sh", "-c", "setsid sleep 60 & echo done; echo said >&2"])
     assert (finished.code, finished.stdout, finished.stderr) == (0, "done\n", "said\n")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize("script", ["yes", "exec >&- 2>&-; sleep 60", "sleep 60", "yes >&2"])
@@ -234,7 +245,7 @@ def test_a_time_limit_holds_whatever_a_program_does_with_its_output(script: str)
     started = time.monotonic()
     with pytest.raises(CommandError, match="did not end within 1 s"):
         process.run(["sh", "-c", script], timeout=1)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 def test_the_time_limits_are_documented() -> None:
