@@ -61,7 +61,7 @@ def test_the_layout_is_that_of_kernel_builder(released: Path) -> None:
         assert set(tree(variant)) == {*python, library.name, "metadata.json"}
         assert stat.S_IMODE(library.stat().st_mode) == 0o755
         assert stat.S_IMODE((variant / "__init__.py").stat().st_mode) == 0o644
-        assert f'load_module(_SELF_PATH / "{unique}.so")' in (variant / "_ops.py").read_text()
+        assert f'NAME = "{unique}"' in (variant / "_ops.py").read_text()
         found = json.loads((variant / "metadata.json").read_text())
         assert found["id"] == unique
         assert found["provenance"]["kernel"] == {"commit": head, "dirty": False}

@@ -4,6 +4,7 @@ KERNEL_BUILDER names its program, where that is not on PATH. KERNEL_BUILDER_CHEC
 over a repository (source set, CMake, check-builds, check-abi, import) and prints OK as its last line.
 """
 
+import ast
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import COMBINATIONS, combination_id, make, needs_cargo
 
-from kernel_new import process
+from kernel_new import layout, process
 
 BUILDER = os.environ.get("KERNEL_BUILDER") or shutil.which("kernel-builder")
 CHECK = os.environ.get("KERNEL_BUILDER_CHECK")
@@ -31,6 +32,16 @@ def test_kernel_builder_takes_the_configuration(combination: dict[str, str], tmp
     (functions,) = re.findall(r"^__all__ = (\[.+\])$", package, re.MULTILINE)
     for function in json.loads(functions):
         assert f"kernel.{function}" in finished.stdout
+    theirs = public_names((made / "cmake/_ops.py.in").read_text())
+    assert "ops" in theirs
+    assert theirs <= public_names(layout.OPS.read_text())
+
+
+def public_names(module: str) -> set[str]:
+    """What the source of a module defines at its top, for others."""
+    names = {node.name for node in ast.parse(module).body if isinstance(node, ast.FunctionDef)}
+    names |= set(re.findall(r"^ *(\w+) = ", module, re.MULTILINE))
+    return {name for name in names if not name.startswith("_")}
 
 
 @everywhere

@@ -43,7 +43,7 @@ def add(request: Request, watcher: Watcher) -> Report:
     """
     project = Project.read(request.path)
     answers = _checked(project, request)
-    starter = request.kernel.replace("-", "_")
+    starter = questions.op(request.kernel)
     op = request.op or starter
     report = Report(project.path)
     report.describe(project.answers())

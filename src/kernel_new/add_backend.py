@@ -76,7 +76,7 @@ def _checked(project: Project, request: Request) -> dict[str, object]:
         flag = questions.asked()[next(iter(request.answers))].flag
         raise UsageError(f"{flag} does not apply to rust-cpu", "Leave it out.")
     answers = current_answers(project)
-    op = str(answers["kernel"]).replace("-", "_")
+    op = questions.op(answers["kernel"])
     if not (project.path / f"src/{op}.rs").is_file():
         raise KernelNewError(
             f"{project.path / 'src'} has no {op}.rs any more, beside which the second backend would put its own",

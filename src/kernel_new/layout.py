@@ -13,7 +13,7 @@ from kernel_new.project import Project
 from kernel_new.targets import Kernel, Platform, Variant
 
 OPS = Path(__file__).parent / "_ops.py.in"
-"""kernel-builder's own template of `_ops.py`, which loads the library."""
+"""Becomes `_ops.py`, with the interface of the one that kernel-builder writes."""
 
 
 @contextmanager
@@ -42,9 +42,7 @@ def lay_out(project: Project, kernel: Kernel, variant: Variant, identity: Identi
         destination = directory / file.relative_to(project.package)
         destination.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, destination)
-    unique = identity.of(project, kernel.backend)
-    shutil.copyfile(library, directory / f"{unique}.so")
-    (directory / "_ops.py").write_text(ops(unique), encoding="utf-8")
+    add_library(library, identity.of(project, kernel.backend), directory)
     document = metadata.document(project, kernel, identity, directory)
     (directory / metadata.FILE).write_bytes(document)
     for file in directory.rglob("*"):
@@ -52,9 +50,12 @@ def lay_out(project: Project, kernel: Kernel, variant: Variant, identity: Identi
     return directory
 
 
-def ops(unique: str) -> str:
-    """`_ops.py`, which loads the library of that name and prefixes what is registered elsewhere with it."""
-    return OPS.read_text(encoding="utf-8").replace("@OPS_NAME@", unique)
+def add_library(library: Path, unique: str, directory: Path) -> None:
+    """Put a library into a variant under a unique name, beside `_ops.py`, which loads it."""
+    name = f"{unique}{library.suffix}"
+    shutil.copy(library, directory / name)
+    module = OPS.read_text(encoding="utf-8").replace("@OPS_NAME@", unique).replace("@LIBRARY@", name)
+    (directory / "_ops.py").write_text(module, encoding="utf-8")
 
 
 def put_into_place(staged: Path, build: Path, platforms: Sequence[Platform]) -> list[str]:

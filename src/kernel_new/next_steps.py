@@ -5,7 +5,7 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-from kernel_new import process
+from kernel_new import process, questions
 from kernel_new.errors import KernelNewError
 from kernel_new.report import Report
 
@@ -18,7 +18,7 @@ def commands(destination: Path, report: Report) -> list[str]:
     steps = {step.name: step for step in report.steps}
     initialised = "git" in steps and not steps["git"].skipped
     cuda = report.answers.get("backend") == "rust-cuda"
-    op = str(report.answers["kernel"]).replace("-", "_")
+    op = questions.op(report.answers["kernel"])
     source = f"kernels/src/{op}.rs" if cuda else f"src/{op}.rs"
     return [
         f"cd {here}",

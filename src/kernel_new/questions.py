@@ -50,6 +50,11 @@ def constant(name: str) -> str:
     return str(cast("dict[str, object]", template.settings()[name])["default"])
 
 
+def op(kernel: object) -> str:
+    """The op of a starter kernel, as Rust and Python call it."""
+    return str(kernel).replace("-", "_")
+
+
 def _question(name: str, details: dict[str, object]) -> Question:
     choices = details.get("choices", {})
     if isinstance(choices, list):

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kernel_new import git
+from kernel_new import git, questions
 
 
 def take_away(path: Path, answers: dict[str, Any]) -> None:
     """Remove what an update has brought about the starter's op, where the repository no longer has that op."""
-    op = str(answers.get("kernel", "relu")).replace("-", "_")
+    op = questions.op(answers.get("kernel", "relu"))
     package = Path("tvm-ffi-ext", str(answers["name"]).replace("-", "_"))
     if (path / package / f"{op}.py").is_file():
         return

@@ -35,8 +35,7 @@ def stage(project: Project, library: Path) -> Path:
     directory = project.path / "build" / name(project)
     shutil.rmtree(directory, ignore_errors=True)
     shutil.copytree(project.package, directory, ignore=shutil.ignore_patterns("__pycache__", "_ops.py"))
-    shutil.copy(library, directory / f"{unique}{library.suffix}")
-    (directory / "_ops.py").write_text(layout.ops(unique), encoding="utf-8")
+    layout.add_library(library, unique, directory)
     metadata = json.dumps(_metadata(project, unique), indent=2)
     (directory / "metadata.json").write_text(f"{metadata}\n", encoding="utf-8")
     return directory
