@@ -57,12 +57,14 @@ def emitted_tests(repositories: list[Path]) -> str:
             raise SkipCheck(f"{repository} is a variant without its repository")
         build = tomllib.loads((repository / "build.toml").read_text(encoding="utf-8"))
         local = f"{build['general']['hub']['repo-id']}={repository.resolve()}"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
         done = subprocess.run(
             command, cwd=repository, env=os.environ | {"LOCAL_KERNELS": local}, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-        closing.append(done.stdout.strip().splitlines()[-1])
+        lines = done.stdout.strip().splitlines()
+        print(*(line for line in lines if line.startswith("SKIPPED")), sep="\n", flush=True)
+        closing.append(lines[-1])
     return "; ".join(closing)
 
 
