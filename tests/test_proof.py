@@ -58,6 +58,9 @@ def test_an_error_of_rustc_is_shown_as_rustc_renders_it(cpu: Path, run: Run) -> 
     finished = run("verify", cpu)
     assert finished.returncode == 1
     assert "error[E0425]: cannot find value `missing`" in finished.stderr
+    tested = subprocess.run([sys.executable, "-m", "pytest"], cwd=cpu, capture_output=True, text=True, check=False)
+    assert tested.returncode == 1
+    assert "error[E0425]: cannot find value `missing`" in tested.stderr
     assert "--> src/relu.rs:" in finished.stderr
     assert finished.stderr.count("a step before it failed") == 2
     assert source.is_file()

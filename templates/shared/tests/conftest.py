@@ -121,22 +121,29 @@ def stage() -> Path:
 
 
 @pytest.fixture(scope="session")
-def kernel():
+def kernel(pytestconfig):
     """The loaded kernel: built here, or by kernel-builder, which sets LOCAL_KERNELS."""
     repo_id = GENERAL["hub"]["repo-id"]
     if f"{repo_id}=" in os.environ.get("LOCAL_KERNELS", ""):
         return kernels.get_kernel(repo_id, version=GENERAL["version"])
-    return kernels.get_local_kernel(stage())
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():  # for cargo's progress and its errors
+        print(flush=True)
+        variant = stage()
+    return kernels.get_local_kernel(variant)
+
+
+@pytest.fixture(scope="session")
+def loaded(kernel):
+    """The devices whose tensors the loaded variant takes."""
+    metadata = Path(kernel.__file__).with_name("metadata.json").read_text()
+    return BACKENDS if json.loads(metadata)["backend"]["type"] == BACKEND else ["cpu"]
 
 
 @pytest.fixture
-def devices(request, kernel):
-    """The devices whose tensors are taken: all of the loaded variant, or DEVICES of the
-    test's module."""
-    metadata = Path(kernel.__file__).with_name("metadata.json").read_text()
-    loaded = BACKENDS if json.loads(metadata)["backend"]["type"] == BACKEND else ["cpu"]
-    wanted = getattr(request.module, "DEVICES", BACKENDS)
-    return [device for device in loaded if device in wanted]
+def devices(request, loaded):
+    """Those of them that a test is for: all, or DEVICES of its module."""
+    return [d for d in loaded if d in getattr(request.module, "DEVICES", BACKENDS)]
 
 
 FRAMEWORKS = [framework for backend in BACKENDS for framework in available(backend)]
