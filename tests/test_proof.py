@@ -75,6 +75,18 @@ def test_a_failing_test_is_shown(cpu: Path, run_json: RunJson) -> None:
     assert "FAILED tests/test_relu.py::test_values" in step(document, "test")["detail"]
 
 
+def test_two_terminals_in_one_repository_do_not_disturb_each_other(cpu: Path) -> None:
+    pytest_, verify_ = [sys.executable, "-m", "pytest", "-q"], [sys.executable, "-m", "kernel_new", "verify"]
+    assert subprocess.run(pytest_, cwd=cpu, capture_output=True, check=False).returncode == 0
+    running = [
+        subprocess.Popen(command, cwd=cpu, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for command in (pytest_, verify_, pytest_, [*verify_, "--level=load"]) * 2
+    ]
+    for child in running:
+        output, _ = child.communicate(timeout=600)
+        assert child.returncode == 0, output
+
+
 def test_levels_include_those_before(cpu: Path, run_json: RunJson) -> None:
     for level, steps in [("none", []), ("build", ["build"]), ("load", ["build", "load"])]:
         assert [step["name"] for step in run_json("verify", cpu, "--level", level)["steps"]] == steps

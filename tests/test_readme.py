@@ -48,7 +48,7 @@ def test_the_five_steps_of_an_emitted_readme(combination: dict[str, str], tmp_pa
     repository = make(tmp_path / "demo-kernel", **combination).path
     readme = (repository / "README.md").read_text()
     install, test, *compile_ptx, see = blocks(readme.split("## I want to")[0], "bash")
-    assert install.startswith("python -m venv")
+    assert install.startswith("python3 -m venv")
     assert shell(test, repository).code == 0
 
     cuda = combination["backend"] == "rust-cuda"
@@ -73,12 +73,21 @@ def test_the_five_steps_of_an_emitted_readme(combination: dict[str, str], tmp_pa
     assert passed.code == 0, passed.stdout
 
 
-def test_python_in_an_emitted_readme_runs(repository: Path) -> None:
-    assert shell("pytest -q", repository).code == 0
+@pytest.mark.parametrize("backends", [("rust-cpu",), ("rust-cuda",), ("rust-cpu", "rust-cuda")], ids="+".join)
+def test_python_in_an_emitted_readme_runs(backends: tuple[str, ...], tmp_path: Path) -> None:
+    """Without a GPU too. Of two backends, either is what was tested last."""
+    answers = dict(zip(("backend", "second_backend"), backends, strict=False))
+    repository = make(tmp_path / "demo-kernel", **answers).path
     readme = (repository / "README.md").read_text()
     (code,) = (block for block in blocks(readme, "python") if "import kernels" in block)
-    finished = process.run([sys.executable, "-c", f"{code}\nprint(kernel.__all__)"], cwd=repository)
-    assert "relu" in finished.stdout, finished.stderr
+    for command in ("pytest -q", f"{sys.executable} -m kernel_new verify --level load"):
+        assert shell(command, repository).code == 0
+        finished = process.run([sys.executable, "-c", f"{code}\nprint(kernel.__all__)"], cwd=repository)
+        assert "relu" in finished.stdout, finished.stderr
+    if len(backends) == 2:
+        (library,) = (repository / "build").glob("*-cpu*/*.so")
+        (other,) = (repository / "build").glob("*-cu*/*.so")
+        assert library.read_bytes() == other.read_bytes()
 
 
 def test_the_documented_json_has_the_documents_keys(repository: Path) -> None:

@@ -43,13 +43,14 @@ def prove(project: Project, level: Level, report: Report, watcher: Watcher) -> N
 
 
 def load(project: Project, library: Path) -> str:
-    """Stage the variant and load it through `kernels` in a process of its own.
+    """Stage the variants and load that of this machine through `kernels` in a process of its own.
 
     Raises:
         CommandError: It cannot be loaded.
         KernelNewError: It has no function, exports more than its ops, or is linked to CUDA.
     """
-    return load_variant(project, variant.stage(project, library))
+    with variant.locked(project):
+        return load_variant(project, variant.stage(project, library))
 
 
 def load_variant(project: Project, directory: Path) -> str:

@@ -15,7 +15,7 @@ def empty_like(x, shape=None, dtype=None, name="out"):
         name: What errors call the new tensor.
 
     Raises:
-        TypeError: ``x`` is neither a torch tensor nor a numpy array.
+        TypeError: ``x`` is no tensor, or neither one of torch nor of numpy.
     """
     if torch is not None and isinstance(x, torch.Tensor):
         dtype = None if dtype is None else getattr(torch, dtype)
@@ -28,6 +28,11 @@ def empty_like(x, shape=None, dtype=None, name="out"):
     if numpy is not None and isinstance(x, numpy.ndarray):
         return numpy.empty_like(x, dtype, order="C", shape=shape)
     kind = type(x).__name__
+    if not hasattr(x, "__dlpack__"):
+        raise TypeError(
+            f"expected a tensor, got {kind}: "
+            "torch.tensor(...) or numpy.array(...) makes one"
+        )
     raise TypeError(
         f"{name}: needed for tensors of type {kind}; "
         "new outputs are torch or numpy only"

@@ -1,5 +1,6 @@
 """Builds the kernel once, lays it out as `kernels` loads it, hands it to the tests."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -80,41 +81,38 @@ def cargo_build() -> Path:
     return libraries[-1]
 
 
-def variant_name() -> str:
+def variant_name(backend: str) -> str:
     """Name of the build variant of this machine, as in tvm-ffi01-cpu-x86_64-linux."""
     major, minor = tvm_ffi.__version__.split(".")[:2]
     machine = platform.machine().replace("arm64", "aarch64").replace("AMD64", "x86_64")
     compute = "cpu"
-    if BACKEND == "cuda":
+    if backend == "cuda":
         torch = sys.modules.get("torch")
         version = torch.version.cuda if torch is not None else None
         compute = "cu" + (version or "13.0").replace(".", "")
     return f"tvm-ffi{major}{minor}-{compute}-{machine}-{platform.system().lower()}"
 
 
-def stage() -> Path:
+def stage(library: Path, backend: str) -> Path:
     """Lay out ``build/<variant>/``: Python package, library, metadata."""
-    library = cargo_build()
     module = GENERAL["name"].replace("-", "_")
     digest = hashlib.sha256(library.read_bytes()).hexdigest()[:8]
-    unique = f"_{module}_{BACKEND}_{digest}"
-    variant = ROOT / "build" / variant_name()
+    unique = f"_{module}_{backend}_{digest}"
+    variant = ROOT / "build" / variant_name(backend)
     shutil.rmtree(variant, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__", "_ops.py")
     shutil.copytree(ROOT / "tvm-ffi-ext" / module, variant, ignore=ignored)
     shutil.copy(library, variant / f"{unique}{library.suffix}")
     ops = OPS.format(name=unique, file=f"{unique}{library.suffix}")
     (variant / "_ops.py").write_text(ops)
-    backend = {"type": BACKEND}
-    if BACKEND == "cuda":
-        backend["archs"] = TABLE["cuda-capabilities"]
+    archs = {"archs": TABLE["cuda-capabilities"]} if backend == "cuda" else {}
     metadata = {
         "id": unique,
         "name": GENERAL["name"],
         "version": GENERAL["version"],
         "license": GENERAL["license"],
         "python-depends": GENERAL.get("python-depends", []),
-        "backend": backend,
+        "backend": {"type": backend, **archs},
     }
     (variant / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
     return variant
@@ -129,8 +127,11 @@ def kernel(pytestconfig):
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():  # for cargo's progress and its errors
         print(flush=True)
-        variant = stage()
-    return kernels.get_local_kernel(variant)
+        library = cargo_build()
+    with (ROOT / "build.toml").open("rb+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # against tests in another terminal
+        variants = {backend: stage(library, backend) for backend in BACKENDS}
+        return kernels.get_local_kernel(variants[BACKEND])
 
 
 @pytest.fixture(scope="session")
