@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, ops, tree
+from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, ops, shared_target, tree
 from template_history import Template, _own_cache, commit, edit, git, replace, template, whole  # noqa: F401
 from test_kernel_builder import CHECK
 from test_ptx import needs_compiler, needs_compiler_of
@@ -72,7 +72,8 @@ def test_each_starter_can_be_added_to_each_repository(
     sources = {str(file.relative_to(made)) for file in [*made.glob("src/*.rs"), *made.glob("kernels/src/*.rs")]}
     assert sources <= set(kernel_table["src"])
     check("cargo", "fmt", "--all", "--check", cwd=made)
-    check("cargo", "clippy", "--all-targets", "--locked", "--", "-D", "warnings", cwd=made)
+    clippy = ("cargo", "clippy", "--all-targets", "--locked", "--", "-D", "warnings")
+    check(*clippy, cwd=made, env=process.environment(shared_target()))
     check(sys.executable, "-m", "ruff", "check", ".", cwd=made)
     check(sys.executable, "-m", "ruff", "format", "--check", ".", cwd=made)
     check_builder(made)
