@@ -294,11 +294,6 @@ def test_needs_out_for_other_tensors(kernel, contract):
         kernel.flash_attn_func(q, q, q, out=q, return_lse=True)
 
 
-def test_refuses_what_is_no_tensor(kernel):
-    with pytest.raises(TypeError, match="expected a tensor, got list"):
-        kernel.flash_attn_func([1.0], [1.0], [1.0])
-
-
 def refused(kernel, contract, error, match, **changes):
     """Expect an error of a call whose arguments are right but for ``changes``."""
     arguments = {
@@ -458,7 +453,7 @@ def test_refuses_what_is_no_tensor(kernel, contract):
             refused(kernel, contract, TypeError, None, **{name: value})
     for name in ("q", "k", "v"):
         refused(kernel, contract, TypeError, None, **{name: None})
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="expected a tensor, got float"):
         kernel.flash_attn_func(1.0, 1.0, 1.0)
 
 
