@@ -12,9 +12,10 @@ from kernel_new.targets import RUST
 
 
 def check_listed(project: Project) -> None:
-    """Raise `KernelNewError` where build.toml lists a source that is not there."""
+    """Raise `KernelNewError` where build.toml lists a source that is not there; of the lock, cargo will tell."""
     for name, table in project.build["kernel"].items():
-        if absent := [file for file in _listed(table) if not (project.path / file).exists()]:
+        listed = [file for file in _listed(table) if file != cargo.LOCK]
+        if absent := [file for file in listed if not (project.path / file).exists()]:
             raise KernelNewError(
                 f"build.toml lists in src of [kernel.{name}] what is not there: {', '.join(absent)}",
                 f"Correct it or take it out, in {project.path / 'build.toml'}.",
