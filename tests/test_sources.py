@@ -13,6 +13,12 @@ from kernel_new import cargo, sources
 from kernel_new.errors import KernelNewError
 from kernel_new.project import Project
 
+LISTED = """
+  "./src/relu.rs",
+  "data/table one.txt",
+  "shared/Cargo.toml",
+  "shared/src/lib.rs",
+"""
 RunJson = Callable[..., dict[str, Any]]
 ONE_OR_TWO = [
     {"backend": "rust-cpu"},
@@ -61,7 +67,8 @@ def test_each_source_that_is_not_listed_is_named(built: Path) -> None:
     ("old", "new", "said"),
     [
         ('  "src/relu.rs",\n', "", "does not list in src of [kernel.demo_kernel] what the library is compiled from"),
-        ("src/relu.rs", "src/rleu.rs", "lists in src of [kernel.demo_kernel] what is not there: src/rleu.rs"),
+        ("src/relu.rs", "src/rleu.rs", "lists in src of [kernel.demo_kernel] what is no file: src/rleu.rs"),
+        ("src/relu.rs", "src", "lists in src of [kernel.demo_kernel] what is no file: src"),
     ],
 )
 def test_it_is_a_build_that_failed(
@@ -93,7 +100,7 @@ def test_what_the_author_includes_is_a_source_and_what_is_generated_is_none(cpu:
     document = run_json("verify", cpu, "--level=build")
     detail = document["steps"][0]["detail"]
     assert detail.endswith("compiled from: data/table one.txt, shared/Cargo.toml, shared/src/lib.rs"), detail
-    replace(cpu / "build.toml", '  "src/relu.rs",\n', '  "./src/relu.rs",\n  "data",\n  "shared",\n')
+    replace(cpu / "build.toml", '  "src/relu.rs",\n', LISTED)
     assert run_json("verify", cpu, "--level=build")["ok"]
 
 

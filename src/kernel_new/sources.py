@@ -12,12 +12,12 @@ from kernel_new.targets import RUST
 
 
 def check_listed(project: Project) -> None:
-    """Raise `KernelNewError` where build.toml lists a source that is not there; of the lock, cargo will tell."""
+    """Raise `KernelNewError` where build.toml lists what is no file; where the lock is none, cargo will tell."""
     for name, table in project.build["kernel"].items():
         listed = [file for file in _listed(table) if file != cargo.LOCK]
-        if absent := [file for file in listed if not (project.path / file).exists()]:
+        if absent := [file for file in listed if not (project.path / file).is_file()]:
             raise KernelNewError(
-                f"build.toml lists in src of [kernel.{name}] what is not there: {', '.join(absent)}",
+                f"build.toml lists in src of [kernel.{name}] what is no file: {', '.join(absent)}",
                 f"Correct it or take it out, in {project.path / 'build.toml'}.",
             )
 
@@ -36,7 +36,7 @@ def check_compiled(project: Project, features: Sequence[str], library: Path) -> 
             continue
         listed = {PurePosixPath(file) for file in _listed(table)}
         needed = sorted(PurePosixPath(file.relative_to(root)) for file in _needed(root, read, table))
-        unlisted = [str(file) for file in needed if listed.isdisjoint((file, *file.parents))]
+        unlisted = [str(file) for file in needed if file not in listed]
         if unlisted:
             of = "what the library is compiled from"
             raise KernelNewError(
