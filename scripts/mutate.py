@@ -184,6 +184,13 @@ FAULTS = [
         "tests/test_security.py::test_what_a_repositorys_git_settings_name_is_not_run",
     ),
     Fault(
+        "a source that build.toml does not list is not noticed",
+        "src/kernel_new/sources.py",
+        "if file not in listed]",
+        "if not file]",
+        "tests/test_sources.py::test_it_is_a_build_that_failed",
+    ),
+    Fault(
         "the terminal obeys what others say",
         "src/kernel_new/console.py",
         'CONTROL.sub(lambda found: repr(found[0])[1:-1], COLOUR.sub("", text))',

@@ -1,6 +1,7 @@
 """`kernel-new add`: an op is added whole, proven and kept by updates, or nothing is changed."""
 
 import json
+import keyword
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,15 @@ import pytest
 from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, ops, shared_target, tree
 from template_history import Template, _own_cache, commit, edit, git, replace, template, whole  # noqa: F401
 from test_kernel_builder import CHECK
+from test_names import RUST
 from test_ptx import needs_compiler, needs_compiler_of
 
-from kernel_new import lists, process, questions
+from kernel_new import add, add_backend, lists, process, questions
+from kernel_new.errors import StoppedError, UsageError
+from kernel_new.git import require_clean
+from kernel_new.report import Quiet
 
+RunJson = Callable[..., dict[str, Any]]
 KERNELS = [choice.value for choice in questions.asked()["kernel"].choices]
 FIRST = [combination for combination in COMBINATIONS if combination["kernel"] == KERNELS[0]]
 everywhere = pytest.mark.parametrize("combination", FIRST, ids=combination_id)
@@ -120,6 +126,7 @@ def test_an_update_keeps_it(template: Template, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["Bad-Name"], "kernel-new add bad_name"),
+        (["class"], "kernel-new add my_class"),
         (["fn"], "no name that Rust and Python take"),
         (["lambda"], "no name that Rust and Python take"),
         (["../x"], "no name that Rust and Python take"),
@@ -139,12 +146,57 @@ def test_what_cannot_be_added_changes_nothing(arguments: list[str], said: str, t
     assert tree(made) == before
 
 
-def test_uncommitted_changes_are_not_mixed_with_the_op(tmp_path: Path, run: Run) -> None:
-    made = repository(tmp_path / "demo-kernel")
-    edit(made / "src/new.rs", "// mine\n")
+ODD = ["", "_", "9", "1st", "a__b", "ö", "Conv2D", "x_1", "-class-", "None", "a b", "class_", "İ", "\n", "self"]
+
+
+@pytest.mark.parametrize("op", sorted({*keyword.kwlist, *keyword.softkwlist, *RUST, *ODD}))
+def test_a_name_that_is_proposed_is_taken(op: str) -> None:
+    try:
+        add._check_name(op)
+    except UsageError as error:
+        proposed = error.hint.removeprefix("kernel-new add ")
+        add._check_name(proposed)
+        assert proposed != op
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 9])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_uncommitted_changes_are_not_mixed_with_the_op(
+    is_committed: bool, count: int, tmp_path: Path, run: Run
+) -> None:
+    """They are counted, and what is proposed makes way for it."""
+    made = tmp_path / "demo-kernel"
+    if is_committed:
+        repository(made)
+        for number in range(count):
+            edit(made / f"src/new_{number}.rs", "// mine\n")
+    else:
+        make(made)
     before = tree(made)
-    check_refused(run("add", "silu", made), (1,), "uncommitted changes: src/new.rs")
+    finished = run("add", "silu", made)
+    check_refused(finished, (1,), "uncommitted changes: ")
+    total = count if is_committed else len(tree(made))
+    assert (f" and {total - 3} more\n" in finished.stderr) == (total > 3)
     assert tree(made) == before
+    commands = finished.stderr.partition("try: Commit them: ")[2].strip().split("; or put them aside: ")
+    assert len(commands) == 1 + is_committed
+    commands[0] += " -m x"
+    for command in commands:
+        assert subprocess.run(["bash", "-euc", command], cwd=made, check=False).returncode == 0
+        require_clean(made)
+        if command != commands[-1]:
+            git(made, "reset", "--quiet", "--soft", "HEAD~1")
+
+
+def test_after_a_failed_proof_it_is_not_proposed_to_commit(tmp_path: Path, run_json: RunJson) -> None:
+    made = repository(tmp_path / "demo-kernel")
+    replace(made / "src/lib.rs", "mod relu;", "mod relu;\nmod missing;")
+    commit(made)
+    for command in (["add", "silu"], ["add-backend", "cuda"]):
+        document = run_json(*command, made, "--verify=build")
+        assert not document["ok"]
+        assert document["next"] == ["kernel-new doctor", f"kernel-new verify {made}"]
+        commit(made)
 
 
 @needs_compiler
@@ -155,6 +207,23 @@ def test_device_code_that_does_not_compile_undoes_it(tmp_path: Path, run: Run) -
     before = tree(made)
     check_refused(run("add", "silu", made), (1,), "cannot find")
     assert {file: text for file, text in tree(made).items() if not file.startswith("target/")} == before
+
+
+def test_an_interrupted_proof_says_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    made = repository(tmp_path / "demo-kernel")
+    monkeypatch.setattr("kernel_new.verify.prove", interrupt)
+    for what, grow in (
+        ("silu", lambda: add.add(add.Request(made, "relu", "silu"), Quiet())),
+        ("rust-cuda", lambda: add_backend.add_backend(add_backend.Request(made, "cuda"), Quiet())),
+    ):
+        with pytest.raises(StoppedError) as stopped:
+            grow()
+        said = f"{what} was added to {made}, and is not proven.\nNext: kernel-new verify {made}\ninterrupted"
+        assert stopped.value.message == said
+        commit(made)
 
 
 def test_lists_are_added_to_where_they_are_sorted() -> None:

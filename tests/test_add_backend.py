@@ -177,8 +177,13 @@ def test_an_update_keeps_both(template: Template, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["rust-cpu"], "has the backend rust-cpu already"),
-        (["rust-metal"], "backend is none of rust-cpu, rust-cuda"),
+        (["rust-cpu"], "has the backend rust-cpu already\ntry: kernel-new add-backend rust-cuda\n"),
+        (["cpu"], "has the backend rust-cpu already\ntry: kernel-new add-backend rust-cuda\n"),
+        (
+            ["rust-metal"],
+            "backend 'rust-metal' is none of rust-cpu, rust-cuda\ntry: kernel-new add-backend rust-cuda\n",
+        ),
+        (["cuda", "--cuda-capabilities", "eight"], "is not a CUDA capability"),
         (["rust-cuda", "--cuda-capabilities", "eight"], "is not a CUDA capability"),
         (["rust-cuda", "--device-compiler", "llvm"], "try: --device-compiler nvptx"),
         (["rust-cpu", "--device-compiler", "nvptx"], "has the backend rust-cpu already"),
@@ -189,6 +194,28 @@ def test_what_cannot_be_added_changes_nothing(arguments: list[str], said: str, t
     before = tree(made)
     check_refused(run("add-backend", arguments[0], made, *arguments[1:]), (2,), said)
     assert tree(made) == before
+
+
+@backends
+@pytest.mark.parametrize("given", [[], ["."], ["metal"], ["../demo-kernel"]])
+def test_the_backend_that_is_missing_is_proposed(given: list[str], backend: str, tmp_path: Path, run: Run) -> None:
+    made = repository(tmp_path / "demo-kernel", backend=backend)
+    finished = run("add-backend", *given, cwd=made)
+    assert finished.returncode == 2
+    proposed = finished.stderr.splitlines()[-1].removeprefix("try: kernel-new ").split()
+    assert proposed == ["add-backend", OTHER[backend], *(given if given != ["metal"] else [])]
+    assert run(*proposed, "--verify=none", cwd=made).returncode == 0
+    commit(made)
+    again = run("add-backend", *given, cwd=made)
+    assert (again.returncode, "try: " in again.stderr) == (2, False)
+
+
+@backends
+def test_a_backend_has_a_short_name(backend: str, tmp_path: Path, run_json: Callable[..., dict[str, Any]]) -> None:
+    made = repository(tmp_path / "demo-kernel", backend=backend)
+    assert run_json("add-backend", OTHER[backend].removeprefix("rust-"), made, "--verify=none")["ok"]
+    commit(made)
+    assert len(tomllib.loads((made / "build.toml").read_text())["general"]["backends"]) == 2
 
 
 def test_nothing_of_the_authors_is_overwritten(tmp_path: Path, run: Run) -> None:

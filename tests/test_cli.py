@@ -16,6 +16,7 @@ from conftest import Run, ended_by, make, tree
 
 import kernel_new
 from kernel_new import questions
+from kernel_new.cli import app
 
 RunJson = Callable[..., dict[str, Any]]
 
@@ -90,6 +91,15 @@ def test_wrong_usage_ends_with_2_a_message_and_no_traceback(arguments: list[str]
     document = json.loads(run(*arguments, "--json", cwd=tmp_path).stdout)
     assert document["ok"] is False
     assert document["error"]
+
+
+@pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in app.registered_commands])
+def test_wrong_usage_of_a_command_proposes_its_own_help(command: str, run: Run) -> None:
+    finished = run(command, "--no-such-option")
+    assert finished.returncode == 2
+    proposed = finished.stderr.splitlines()[-1].removeprefix("try: kernel-new ").split()
+    assert proposed == [command, "--help"]
+    assert re.search(rf"Usage: .* {command} \[OPTIONS\]", run(*proposed).stdout)
 
 
 def test_answers_by_flag_beat_data_beats_file(run_json: RunJson, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Creating is all or nothing: the whole repository appears in one step, or the file system is as it was."""
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,6 +29,14 @@ def test_missing_parents_are_removed_after_a_refusal(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_where_a_kernel_is_already_its_proof_is_proposed(tmp_path: Path, run: Run) -> None:
+    made = make(tmp_path / "a b" / "demo-kernel").path
+    with pytest.raises(UsageError, match="already exists") as refused:
+        make(made)
+    proposed = shlex.split(refused.value.hint.partition("Or prove what is there: kernel-new ")[2])
+    assert run(*proposed, "--level=none").returncode == 0
+
+
 @pytest.mark.parametrize("kind", ["file", "directory", "link", "broken link"])
 def test_an_occupied_destination_is_refused_and_kept(kind: str, tmp_path: Path) -> None:
     destination, other = tmp_path / "demo-kernel", tmp_path / "other"
@@ -40,8 +49,9 @@ def test_an_occupied_destination_is_refused_and_kept(kind: str, tmp_path: Path) 
             other.mkdir()
         destination.symlink_to(other)
     before = sorted(str(path) for path in tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match="already exists"):
+    with pytest.raises(UsageError, match="already exists") as refused:
         make(destination)
+    assert refused.value.hint == "Choose another destination."
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 

@@ -1,5 +1,6 @@
 """The first run: questions, preview, progress, next steps, the doctor's commands; on any terminal."""
 
+import io
 import os
 import re
 import shlex
@@ -7,15 +8,18 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pexpect
 import pytest
 from conftest import COMBINATIONS, Run, combination_id, ended_by, make
 from rich.console import Console
+from rich.progress import Progress
 
 from kernel_new import asking, checkup, console, doctor, preview, questions
-from kernel_new.report import Step
+from kernel_new.errors import KernelNewError
+from kernel_new.report import Level, Report, Step
 
 Start = Callable[..., "pexpect.spawn[str]"]
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
@@ -115,9 +119,111 @@ def test_questions_take_their_words_from_copier_yml() -> None:
     assert [form.refusal(asked["cuda_capabilities"], value) for value in (["8.0"], ["9.0a", "8.0"])] == ["", ""]
 
 
-@pytest.mark.parametrize("typed", ["8.0, 9.0a", "8.0 9.0a", '["8.0", "9.0a"]', "[8.0, 9.0a]"])
+@pytest.mark.parametrize(
+    "typed", ["8.0, 9.0a", "8.0 9.0a", '["8.0", "9.0a"]', "[8.0, 9.0a]", '"8.0", "9.0a"', "'8.0' '9.0a'", "['8.0' 9.0a"]
+)
 def test_a_list_is_typed_in_any_way(typed: str) -> None:
     assert asking._listed(typed) == ["8.0", "9.0a"]
+
+
+@pytest.mark.parametrize(
+    ("question", "typed"),
+    [("name", "Bad"), ("name", "fn"), ("repo_id", "second-kernel"), ("author", ""), ("cuda_oxide", "x")]
+    + [("cuda_capabilities", typed) for typed in ("eight", "7.5", "9.0a", "8.0 8.0", "8.0 8.6a", "")],
+)
+def test_what_is_proposed_can_be_typed(question: str, typed: str) -> None:
+    form = asking._Form(Path("demo-kernel"), {"name": "demo-kernel", "backend": "rust-cuda"})
+    asked = questions.asked()[question]
+
+    def refused(text: str) -> str:
+        return asking._refusal(form, asked, asking._listed(text) if question == "cuda_capabilities" else text, None)
+
+    proposed = refused(typed).removeprefix("try ").partition(": ")[0]
+    assert refused(proposed) == ""
+    assert not set(proposed) & set("[]\"'")
+
+
+def test_an_occupied_name_is_asked_again_at_once(start: Start, tmp_path: Path) -> None:
+    make(tmp_path / "my-kernel")
+    (tmp_path / "other-kernel").mkdir()
+    (tmp_path / "other-kernel/mine").write_text("mine")
+    child = start()
+    for name, hint in (("", "kernel-new verify"), ("other-kernel", "Choose another destination.")):
+        child.expect_exact("[my-kernel]: ")
+        child.sendline(name)
+        child.expect_exact("already exists and is not an empty directory")
+        child.expect_exact(hint)
+    child.expect_exact("[my-kernel]: ")
+    child.sendline("free-kernel")
+    child.expect_exact("rust-cpu")
+    given = start("--name=other-kernel")
+    shown = rest(given)
+    assert (given.exitstatus, "already exists" in shown, "[" in shown) == (2, True, False)
+
+
+COLUMNS = pytest.mark.parametrize("columns", [40, 80, 100])
+
+
+def words(shown: str) -> set[str]:
+    return set(ESCAPE.sub("", shown).split())
+
+
+@COLUMNS
+def test_no_word_is_cut_on_any_terminal(
+    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a step, a refused answer, the preview and a table; what is longer than the terminal stays whole, too."""
+    path = tmp_path / "-".join(["a-long-name"] * 12)
+    detail = f"silu: {', '.join(f'src/file_{i}.rs' for i in range(7))} and 6 more in {path}"
+    screen = Console(force_terminal=True, width=columns, highlight=False, soft_wrap=True)
+    monkeypatch.setattr(console, "stdout", lambda: screen)
+    for name in ("build", "test"):
+        with screen.capture() as capture:
+            console.show_step(Step(name, detail=detail), screen)
+        lines = ESCAPE.sub("", capture.get()).splitlines()
+        assert words(capture.get()) <= {*detail.split(), "✓", name, "(0.0", "s)"}
+        assert all(line.startswith(" " * 9) for line in lines[1:])
+        assert all(len(line) <= columns for line in lines if path.name not in line)
+    monkeypatch.setattr("builtins.input", lambda text: "n")
+    for parent in (tmp_path, Path("/home/ada"), path):
+        with screen.capture() as capture:
+            preview.approve(
+                Report(parent / "demo-kernel"), ["src/lib.rs", *[f"tests/{i}.py" for i in range(47)]], Level.TEST
+            )
+        shown = ESCAPE.sub("", capture.get())
+        assert f"{parent / 'demo-kernel'} will hold 48 files:".split() == shown.split()[:5]
+    with screen.capture() as capture:
+        asked = questions.asked()["device_compiler"]
+        rows = [(asked.flag, choice.value, choice.about) for choice in asked.choices]
+        console.show_table(rows, screen)
+    assert words(capture.get()) == {word for row in rows for cell in row for word in cell.split()}
+    answers = iter(["Bad Name", "fine-name"])
+    monkeypatch.setattr("builtins.input", lambda text: next(answers))
+    form = asking._Form(Path("demo-kernel"), {})
+    with screen.capture() as capture:
+        assert asking._ask(form, questions.asked()["name"], screen, None) == "fine-name"
+    refused = asking._refusal(form, questions.asked()["name"], "Bad Name", None)
+    asked_again = ESCAPE.sub("", capture.get()).partition("my-kernel\n")[2]
+    assert words(asked_again) <= words(refused)
+    assert all(line.startswith("  ") for line in asked_again.splitlines() if line)
+
+
+@COLUMNS
+def test_the_list_cuts_no_word(columns: int, start: Start, run: Run) -> None:
+    whole = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    assert words(rest(start("list", columns=columns))) == words(run("list", env=whole).stdout)
+
+
+@pytest.mark.parametrize("error", [KernelNewError("x"), OSError(28, "full"), KeyboardInterrupt(), ValueError("bug")])
+@pytest.mark.parametrize("fatal", [True, False])
+def test_no_progress_stays_on_the_screen_after_an_error(error: BaseException, fatal: bool) -> None:
+    live = console.Live()
+    live.bar = Progress(console=Console(force_terminal=True, file=io.StringIO()), transient=True)
+    with suppress(type(error)), Report(Path()).step("add", live, fatal=fatal):
+        assert live.bar.live.is_started
+        raise error
+    assert not live.bar.live.is_started
+    assert not live.bar.tasks
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=combination_id)
@@ -210,6 +316,18 @@ def test_the_doctor_ends_with_commands(run: Run, tmp_path: Path) -> None:
     assert "kernel-new explain gpu" in optional
     for line in [*commands, *optional.splitlines()]:
         assert subprocess.run(["bash", "-n", "-c", line.strip()], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("manager", checkup.MANAGERS)
+def test_every_manager_of_packages_installs_a_linker(
+    manager: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / manager).write_text("#!/bin/sh\n")
+    (tmp_path / manager).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (command,) = checkup.commands(doctor.Requirement("cc", "any", "missing", False))
+    package = {"apt-get": "gcc libc6-dev", "apk": "gcc musl-dev"}.get(manager, "gcc")
+    assert command == f"{checkup.MANAGERS[manager]} {package}"
 
 
 def test_packages_that_are_wanted_for_the_same_come_with_one_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,13 @@ def test_malformed_repo_ids_are_refused(repo_id: str, tmp_path: Path) -> None:
     refusal(tmp_path, repo_id=repo_id)
 
 
+@pytest.mark.parametrize("name", ["second-kernel", "a" * 64, "k2"])
+def test_the_proposed_repo_id_is_that_of_the_kernel(name: str, tmp_path: Path) -> None:
+    flag, proposed = shlex.split(refusal(tmp_path, name=name, repo_id=name).hint)
+    assert (flag, proposed) == ("--repo-id", f"your-org/{name}")
+    assert make(tmp_path / "made", name=name, repo_id=proposed).ok
+
+
 @pytest.mark.parametrize("author", ["", " ", " Ada", "Ada ", "A\nB", "A\tB", "A\x00B", "A\u2028B", "A\x7fB", "A" * 201])
 def test_malformed_authors_are_refused(author: str, tmp_path: Path) -> None:
     refusal(tmp_path, author=author)

@@ -9,10 +9,10 @@ from typing import Any
 
 import kernels
 import pytest
-from conftest import Run, make
+from conftest import Run, git, make
 
-from kernel_new import lists, verify, warm
-from kernel_new.errors import KernelNewError
+from kernel_new import cargo, lists, process, verify, warm
+from kernel_new.errors import CommandError, KernelNewError
 from kernel_new.project import Project
 from kernel_new.report import Level, Quiet, Report
 
@@ -236,3 +236,54 @@ def test_tvm_ffi_config_is_found_without_an_active_environment(cpu: Path, tmp_pa
     environment.pop("VIRTUAL_ENV", None)
     finished = run("verify", cpu, env=environment, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("change", ["deleted", "deleted and never committed", "dependency", "version"])
+def test_a_lock_that_does_not_fit_is_mended_by_the_command_that_is_proposed(
+    change: str, cpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
+    lock, manifest = cpu / "Cargo.lock", cpu / "Cargo.toml"
+    if change == "deleted":
+        git(cpu, "add", "--all")
+        git(cpu, "commit", "--quiet", "--message", "Start")
+    if "deleted" in change:
+        lock.unlink()
+    elif change == "dependency":
+        manifest.write_text(manifest.read_text().replace("[dependencies]\n", '[dependencies]\neither = "1"\n'))
+    else:
+        manifest.write_text(manifest.read_text().replace('version = "0.1.0"', 'version = "0.2.0"', 1))
+    failed = prove(cpu, Level.BUILD).steps[-1]
+    assert failed.detail == ("Cargo.lock is missing" if "deleted" in change else "Cargo.lock does not fit Cargo.toml")
+    assert "--locked" in failed.output
+    subprocess.run(["bash", "-euc", failed.hint], check=True, capture_output=True)
+    assert prove(cpu, Level.BUILD).ok
+    assert ("git checkout" in failed.hint) == (change == "deleted")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "error: cannot update the lock file /k/Cargo.lock because --locked was passed to prevent this",
+        "error: cannot create the lock file /k/Cargo.lock because --locked was passed to prevent this",
+        "error: the lock file /k/Cargo.lock needs to be updated but --locked was passed to prevent this",
+    ],
+)
+def test_every_cargo_says_it_in_its_own_words(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "run", lambda *arguments, **options: process.Finished(101, "", said))
+    with pytest.raises(CommandError, match=r"Cargo\.lock is missing"):
+        cargo.build(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["verify", "add", "add-backend", "update", "build", "publish", "diff", "ptx"])
+def test_within_a_repository_it_is_said_where_it_is(command: str, run: Run, tmp_path: Path) -> None:
+    made = make(tmp_path / "my kernel" / "demo-kernel").path
+    arguments = {"add": ["new_op"], "add-backend": ["rust-cuda"]}.get(command, [])
+    for path in ("src", "tvm-ffi-ext/demo_kernel", "build.toml", "missing/too"):
+        finished = run(command, *arguments, made / path)
+        assert finished.returncode == 1, finished
+        assert f"cd '{made}'" in finished.stdout + finished.stderr
+    finished = run(command, *arguments, tmp_path / "nowhere")
+    assert "does not exist" in finished.stdout + finished.stderr
+    finished = run(command, *arguments, tmp_path)
+    assert "no kernel repository: " in finished.stdout + finished.stderr

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, tree
+from rich.console import Console
 
-from kernel_new import doctor, process, template, verify
+from kernel_new import console, doctor, process, template, verify
 from kernel_new.project import Project
-from kernel_new.report import Level, Quiet, Report
+from kernel_new.report import Level, Quiet, Report, Step
 
 CUDA = [combination for combination in COMBINATIONS if combination["backend"] == "rust-cuda"]
 cuda = pytest.mark.parametrize("combination", CUDA, ids=combination_id)
@@ -270,7 +271,24 @@ def test_the_ptx_command_rebuilds_and_checks(repository: Path, run: Run) -> None
     assert run("ptx", repository, "--check").returncode == 0
 
 
-def test_the_ptx_command_needs_device_code(cpu: Path, run: Run) -> None:
+def test_the_ptx_command_needs_device_code(cpu: Path, tmp_path: Path, run: Run) -> None:
     finished = run("ptx", cpu)
     assert finished.returncode == 1
-    assert "has no device code" in finished.stderr
+    assert finished.stderr.endswith("has no device code\ntry: kernel-new add-backend rust-cuda\n")
+    made = make(tmp_path / "cuda" / "demo-kernel", backend="rust-cuda").path
+    (made / "kernels/build_ptx.py").unlink()
+    assert run("ptx", made).stderr.endswith("has no device code\n"), "nothing would make it"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_built_is_said_before_what_was_not_checked(count: int, tmp_path: Path, run: Run) -> None:
+    made = make(tmp_path / "demo-kernel", backend="rust-cuda").path
+    written = [f"kernels-ptx/demo_kernel_device.{i}.ptx" for i in range(count)]
+    script = "\n".join([*["print('No ptxas here.')"] * count, *(f"print({file!r}, 'built')" for file in written)])
+    (made / "kernels/build_ptx.py").write_text(script)
+    lines = [*(f"{file} built" for file in written), "No ptxas here."]
+    assert run("ptx", made).stdout.splitlines() == lines
+    screen = Console(width=100)
+    with screen.capture() as capture:
+        console.show_step(Step("ptx", detail="\n".join(lines)), screen)
+    assert capture.get().splitlines() == [("✓ ptx    " if line == lines[0] else " " * 9) + line for line in lines]

@@ -1,6 +1,8 @@
 """Missing, broken, old and hanging tools: what each one says. The doctor needs none of them."""
 
 import os
+import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -18,6 +20,9 @@ from kernel_new.errors import CommandError
 from kernel_new.report import Level
 
 RunJson = Callable[..., dict[str, Any]]
+
+
+FULL_PATH = os.environ["PATH"]
 
 
 @pytest.fixture
@@ -84,7 +89,7 @@ def test_with_a_broken_git_nothing_is_written(tools: Callable[..., None], tmp_pa
 
 def test_the_doctor_needs_nothing(tools: Callable[..., None]) -> None:
     found = {requirement.name: requirement for requirement in doctor.examine()}
-    assert [name for name in ("cargo", "rustc", "git") if found[name].ok] == []
+    assert [name for name in ("cargo", "rustc", "git", "cc") if found[name].ok] == []
     assert all(requirement.how for requirement in found.values() if not requirement.ok)
     assert found["kernels"].ok
 
@@ -96,6 +101,25 @@ def test_the_doctor_reports_and_exits_with_what_is_missing(
     assert finished.returncode == 1
     assert "sh.rustup.rs | sh" in finished.stdout
     assert run_json("doctor")["ok"] is False
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_what_links_is_required_by_the_doctor_and_by_the_build(
+    there: bool, tools: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a linker; or with one, and without the C library's objects."""
+    rust = {name: str(shutil.which(name, path=FULL_PATH)) for name in ("cargo", "rustc")}
+    tools(**{name: f'exec {shlex.quote(program)} "$@"' for name, program in rust.items()})
+    if there:
+        missing = "/usr/bin/ld: cannot find Scrt1.o: No such file or directory"
+        tools(cc=f'[ "$1" = --version ] && echo cc 14 && exit\n[ "${{1#-print}}" != "$1" ] && echo crt1.o && exit\n'
+              f"echo '{missing}' >&2; exit 1")  # fmt: skip
+    linker = next(requirement for requirement in doctor.examine() if requirement.name == "cc")
+    assert (linker.ok, linker.optional) == (False, False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    failed = next(step for step in make(tmp_path / "demo-kernel", Level.BUILD).steps if not step.ok)
+    assert (failed.name, failed.hint) == ("build", "kernel-new doctor")
+    assert ("crt1.o" if there else "linker cc") in failed.detail
 
 
 def test_the_doctor_survives_broken_tools(tools: Callable[..., None]) -> None:
@@ -207,15 +231,24 @@ def test_with_a_bad_git_nothing_is_written(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 @pytest.mark.parametrize("when", ["probe", "build"])
+@pytest.mark.parametrize("output_option", [[], ["--json"], ["--quiet"]], ids=str)
 def test_an_interrupt_ends_a_hanging_tool_at_once(
-    when: str, number: int, tools: Callable[..., None], tmp_path: Path
+    output_option: list[str], when: str, number: int, tools: Callable[..., None], tmp_path: Path
 ) -> None:
-    """And all that it started; the repository that was written before stays, whole."""
+    """And all that it started; the repository that was written before stays, whole, and is named."""
     alive = tmp_path / "alive"
     hanging = HANGING.format(alive=alive)
     version = '[ "$1" = --version ] && { echo cargo 1.95.0; exit; }\n' if when == "build" else ""
     tools(cargo=version + hanging, rustc="echo rustc 1.95.0")
-    command = [sys.executable, "-m", "kernel_new", str(tmp_path / "demo-kernel"), "--defaults", "--no-git"]
+    command = [
+        sys.executable,
+        "-m",
+        "kernel_new",
+        str(tmp_path / "demo-kernel"),
+        "--defaults",
+        "--no-git",
+        *output_option,
+    ]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         deadline = time.monotonic() + 60
         while not (alive.exists() and alive.read_text().endswith("\n")) and time.monotonic() < deadline:
@@ -224,12 +257,14 @@ def test_an_interrupt_ends_a_hanging_tool_at_once(
         assert any(is_alive(pid) for pid in pids)
         started = time.monotonic()
         child.send_signal(number)
-        _, error = child.communicate(timeout=60)
+        output, error = child.communicate(timeout=60)
     assert time.monotonic() - started < 20
     assert child.returncode == 130
-    assert error.decode().endswith("interrupted\n")
+    made = tmp_path / "demo-kernel"
+    assert (output, error.decode().splitlines()[-1]) == (b"", "interrupted")
+    assert f"{made} was written, and is not proven.\nNext: kernel-new verify {made}\n" in error.decode()
     assert left_running(alive) == []
-    assert (tmp_path / "demo-kernel/Cargo.toml").is_file()
+    assert (made / "Cargo.toml").is_file()
 
 
 def test_what_a_program_leaves_running_is_not_waited_for() -> None:

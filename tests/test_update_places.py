@@ -168,6 +168,25 @@ def test_an_interrupted_update_leaves_the_repository_as_it_was(
     assert git(path, "status", "--porcelain") == ""
 
 
+def test_an_interrupted_proof_of_an_update_says_what_there_is(
+    template: Template, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernel_new import update
+    from kernel_new.errors import StoppedError
+    from kernel_new.report import Quiet
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    path = template.emit(tmp_path / "demo-kernel")
+    monkeypatch.setattr(update.verify, "prove", interrupt)
+    with pytest.raises(StoppedError) as stopped:
+        update._update_one(path, update.Request(defaults=True), template.releases, Quiet(), interactive=False)
+    assert f"{path} was updated to {NEXT}, and is not proven." in stopped.value.message
+    assert f"kernel-new verify {path}\ninterrupted" in stopped.value.message
+    assert (path / "NEWS.md").is_file()
+
+
 def test_another_template_is_used_only_when_it_is_named(template: Template, tmp_path: Path) -> None:
     """A fork at an address of its own, which git really fetches."""
     fork = tmp_path / "fork.git"
@@ -241,7 +260,7 @@ def test_what_breaks_one_repository_does_not_stop_another(template: Template, tm
     [
         ("author=", "--data author: the author needs a name", "--data 'author=Ada Lovelace'"),
         ("license=mine", "--data license: license is none of Apache-2.0, MIT", "--data license=Apache-2.0"),
-        ("repo_id=a b", '--data repo_id: "a b" is not OWNER/NAME', "--data repo_id=your-org/my-kernel"),
+        ("repo_id=a b", '--data repo_id: "a b" is not OWNER/NAME', "--data repo_id=your-org/demo-kernel"),
         ("name=fn", '--data name: "fn" belongs to Rust', "--data name=fn-kernel"),
     ],
 )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_new import git, lists, process, ptx, questions, template, verify
+from kernel_new import git, interrupted, lists, next_steps, process, ptx, questions, template, verify
 from kernel_new.create import Request as Creation
 from kernel_new.create import create
 from kernel_new.errors import KernelNewError, MissingToolError, UsageError
@@ -53,13 +53,13 @@ def add(request: Request, watcher: Watcher) -> Report:
             donor = Donor(create(creation, Quiet()).path, starter, op)
             written = donor.give(project)
             written.sort(key=lambda file: (Path(file).stem.removeprefix("test_") != op, file.count("/")))
-            more = f" and {len(written) - 3} more" * (len(written) > 3)
-            step.detail = f"{op}: {', '.join(written[:3])}{more}"
+            step.detail = f"{op}: {git.listed(written)}"
         if project.backend == "cuda":
             with report.step("ptx", watcher, fatal=True) as step:
                 step.detail = ptx.rebuild(project)
-    verify.prove(Project.read(project.path), request.level, report, watcher)
-    report.next = ["git add --all && git commit", f"pytest -k {op}"]
+    with interrupted.proof(f"{op} was added to {project.path}", project.path):
+        verify.prove(Project.read(project.path), request.level, report, watcher)
+    report.next = next_steps.after(project.path, report, [git.COMMIT, f"pytest -k {op}"])
     return report
 
 
@@ -188,12 +188,19 @@ def current_answers(project: Project) -> dict[str, object]:
 
 
 def _check_name(op: str) -> None:
+    """Raise `UsageError` for what is no name of an op, with one that would be."""
+    if not _is_name(op):
+        words = re.sub(r"[^a-z0-9]+", "_", op.lower()).strip("_").lstrip("0123456789_")
+        proposed = next(name for name in (words, f"my_{words}", "my_op") if _is_name(name))
+        raise UsageError(f"{op!r} is no name that Rust and Python take for a function", f"kernel-new add {proposed}")
+
+
+def _is_name(op: str) -> bool:
+    """Whether Rust and Python both take it for a function."""
     validators = (template.root() / "templates/validators.jinja").read_text(encoding="utf-8")
     reserved = re.findall(r'^«% set rust = "(.+)" %»$', validators, re.MULTILINE)[0].split()
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", op) or op in reserved or keyword.iskeyword(op):
-        words = re.sub(r"[^a-z0-9]+", "_", op.lower()).strip("_0123456789")
-        proposed = words if words and words not in reserved else "my_op"
-        raise UsageError(f"{op!r} is no name that Rust and Python take for a function", f"kernel-new add {proposed}")
+    well_formed = re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", op)
+    return bool(well_formed) and op not in reserved and not keyword.iskeyword(op)
 
 
 def _format(directory: Path, files: list[str]) -> None:

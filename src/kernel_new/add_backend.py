@@ -1,5 +1,6 @@
 """Makes a repository serve a second backend: what the template has more for two goes in, the author's edits stay."""
 
+import shlex
 import tempfile
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from kernel_new import cargo, git, lists, process, questions, verify
+from kernel_new import cargo, git, interrupted, lists, next_steps, process, questions, verify
 from kernel_new.add import current_answers
 from kernel_new.create import Request as Creation
 from kernel_new.create import create
@@ -23,10 +24,10 @@ LISTS = ("build.toml", "Cargo.toml", "src/lib.rs")
 
 @dataclass(frozen=True)
 class Request:
-    """Which backend to add, with the answers that only it needs."""
+    """Which backend to add, with the answers that only it needs; `cpu` and `cuda` will do."""
 
     path: Path
-    backend: str
+    backend: str | None
     answers: dict[str, Any] = field(default_factory=dict)
     level: Level = Level.TEST
 
@@ -38,13 +39,14 @@ def add_backend(request: Request, watcher: Watcher) -> Report:
         UsageError: There is no such backend, or an answer is refused.
         KernelNewError: It cannot be added; the repository is as it was.
     """
+    backend = _backend(request)
     project = Project.read(request.path)
-    answers = _checked(project, request)
+    answers = _checked(project, backend, request)
     report = Report(project.path)
     with git.undone_on_error(project.path):
         with report.step("add", watcher, fatal=True) as step, tempfile.TemporaryDirectory() as directory:
             before = _render(Path(directory, "one", project.name), answers)
-            more = {"second_backend": request.backend, **request.answers}
+            more = {"second_backend": backend, **request.answers}
             after = _render(Path(directory, "two", project.name), {**answers, **more})
             written, kept = _grow(project.path, before, after)
             if cargo.LOCK in kept:
@@ -55,24 +57,46 @@ def add_backend(request: Request, watcher: Watcher) -> Report:
             step.hint = f"Yours are kept, since both changed the same lines: {', '.join(kept)}" if kept else ""
         project = Project.read(project.path)
         report.describe(project.answers())
-    verify.prove(project, request.level, report, watcher)
-    report.next = ["git add --all && git commit", "pytest"]
+    with interrupted.proof(f"{backend} was added to {project.path}", project.path):
+        verify.prove(project, request.level, report, watcher)
+    report.next = next_steps.after(project.path, report, [git.COMMIT, "pytest"])
     return report
 
 
-def _checked(project: Project, request: Request) -> dict[str, object]:
+def _backend(request: Request) -> str:
+    """The backend by its whole name.
+
+    Raises:
+        UsageError: There is no such backend; the one that the repository lacks is proposed.
+    """
+    known = [choice.value for choice in questions.asked()["backend"].choices]
+    given = request.backend or ""
+    if (name := f"rust-{given.removeprefix('rust-')}") in known:
+        return name
+    reason = f"backend {given!r} is none of" if given else "no backend was named: it is one of"
+    # What was given may be the repository, with the backend forgotten.
+    place = given if given and Path(given, "build.toml").is_file() else ""
+    project = Project.read(Path(place).resolve() if place else request.path)
+    raise UsageError(f"{reason} {', '.join(known)}", _proposal(project, place))
+
+
+def _proposal(project: Project, place: str = "") -> str:
+    """The command that adds what the repository lacks; empty where it has all."""
+    known = [choice.value for choice in questions.asked()["backend"].choices]
+    missing = [backend for backend in known if backend.removeprefix("rust-") not in project.backends]
+    return shlex.join(["kernel-new", "add-backend", missing[0], *([place] if place else [])]) if missing else ""
+
+
+def _checked(project: Project, backend: str, request: Request) -> dict[str, object]:
     """The recorded answers.
 
     Raises:
-        UsageError: There is no such backend, or it is there already.
+        UsageError: The backend is there already, or an answer is not asked with it.
         KernelNewError: The repository is not one that can grow.
     """
-    known = [choice.value for choice in questions.asked()["backend"].choices]
-    if request.backend not in known:
-        raise UsageError(f"backend is none of {', '.join(known)}", f"kernel-new add-backend {known[0]}")
-    if request.backend.removeprefix("rust-") in project.backends:
-        raise UsageError(f"{project.path} has the backend {request.backend} already")
-    if request.backend == "rust-cpu" and request.answers:
+    if backend.removeprefix("rust-") in project.backends:
+        raise UsageError(f"{project.path} has the backend {backend} already", _proposal(project))
+    if backend == "rust-cpu" and request.answers:
         flag = questions.asked()[next(iter(request.answers))].flag
         raise UsageError(f"{flag} does not apply to rust-cpu", "Leave it out.")
     answers = current_answers(project)

@@ -4,7 +4,9 @@ copier's own prompts write the default into the line, where typing adds to it, a
 The questions, defaults, conditions and refusals are those of copier.yml, and copier checks every answer again.
 """
 
+import re
 import textwrap
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +18,9 @@ from jinja2.sandbox import SandboxedEnvironment
 from questionary import Choice, Style, select
 from rich.console import Console
 
-from kernel_new import console, questions, template
+from kernel_new import console, questions, refusals, template
 from kernel_new.console import escape
+from kernel_new.errors import KernelNewError
 from kernel_new.questions import Question
 
 STYLE = Style([("pointer", "bold"), ("highlighted", "bold"), ("selected", "noinherit"), ("instruction", "noinherit")])
@@ -54,10 +57,11 @@ class _Form:
         return self.render(question, "validator", **{question.name: answer})
 
 
-def ask(destination: Path, given: dict[str, Any]) -> dict[str, Any]:
+def ask(destination: Path, given: dict[str, Any], check_name: Callable[[str], object] | None = None) -> dict[str, Any]:
     """Every answer: those that are given, and those that the user gives now.
 
-    An answer given beforehand that is refused ends the questions: copier will say why.
+    An answer given beforehand that is refused ends the questions: copier will say why. `check_name` raises
+    `KernelNewError` where nothing can be created under a name.
 
     Raises:
         KeyboardInterrupt: The user wants no more of it.
@@ -70,14 +74,16 @@ def ask(destination: Path, given: dict[str, Any]) -> dict[str, Any]:
         if question.name in given:
             if form.refusal(question, given[question.name]):
                 return form.answers
+            if check_name and question.name == "name":
+                check_name(given["name"])
         elif question.name in questions.BY_FLAG:
             form.answers[question.name] = form.render(question, "default")
         elif form.applies(question):
-            form.answers[question.name] = _ask(form, question, out)
+            form.answers[question.name] = _ask(form, question, out, check_name if question.name == "name" else None)
     return form.answers
 
 
-def _ask(form: _Form, question: Question, out: Console) -> Any:
+def _ask(form: _Form, question: Question, out: Console, check: Callable[[str], object] | None) -> Any:
     default = form.render(question, "default")
     out.print(f"\n[bold]{escape(question.help)}[/]", soft_wrap=False)
     if question.choices:
@@ -91,27 +97,38 @@ def _ask(form: _Form, question: Question, out: Console) -> Any:
             out.print()
             raise KeyboardInterrupt from error
         answer = _listed(text or default) if listed else text or default
-        refused = form.refusal(question, answer)
+        refused = _refusal(form, question, answer, check)
         if not refused:
             return answer
-        out.print(f"  [red]{escape(refused)}[/]", soft_wrap=False)
+        console.show_wrapped(f"[red]{escape(refused)}[/]", out, "  ")
+
+
+def _refusal(form: _Form, question: Question, answer: Any, check: Callable[[str], object] | None) -> str:
+    """Why an answer is refused, with one to type instead; empty where it is not."""
+    if refused := form.refusal(question, answer):
+        refusal = refusals.of(question, refused)
+        return f"try {', '.join(refusal.proposed)}: {refusal.reason}"
+    try:
+        if check:
+            check(answer)
+    except KernelNewError as error:
+        return f"{error.message}\n{error.hint}"
+    return ""
 
 
 def _listed(text: str) -> Any:
-    """A list as a person types it: 8.0, 9.0a; as YAML too."""
+    """A list as a person types it: 8.0, 9.0a; with quotes, and as YAML too."""
     if text.startswith("["):
         with suppress(yaml.YAMLError, TypeError):
             return [str(part) for part in yaml.safe_load(text)]
-    return text.strip("[]").replace(",", " ").split()
+    return re.sub(r"[\[\]\"',]", " ", text).split()
 
 
 def _choose(question: Question, default: str, out: Console) -> str:
     """One of the choices, which the arrow keys move between."""
     width = max(20, out.width - 4)
-    choices = [
-        Choice("\n".join(textwrap.wrap(_title(choice), width, subsequent_indent="     ")), value=choice.value)
-        for choice in question.choices
-    ]
+    wrapper = textwrap.TextWrapper(width, subsequent_indent="     ", break_on_hyphens=False)
+    choices = [Choice("\n".join(wrapper.wrap(_title(choice))), value=choice.value) for choice in question.choices]
     chosen = select(
         "",
         choices=choices,

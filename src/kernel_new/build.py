@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from kernel_new import card, crossbuild, layout, metadata, ptx, record, release_check, targets, verify
+from kernel_new import card, crossbuild, layout, metadata, ptx, record, release_check, sources, targets, verify
 from kernel_new.errors import KernelNewError, UsageError
 from kernel_new.metadata import Identity
 from kernel_new.project import Project
@@ -111,7 +111,9 @@ class _Work:
     def _compile_one(self, kernel: Kernel, platform: Platform) -> tuple[str, str]:
         """Compile and lay out; a line about it, and what the compiler warned of."""
         variants = targets.variants(self.project, kernel.backend, platform)
+        sources.check_listed(self.project)
         built = crossbuild.compile_crate(self.project, kernel, platform, self.request.local, self.watcher.progress)
+        sources.check_compiled(self.project, kernel.features, built.library)
         for variant in variants:
             path = layout.lay_out(self.project, kernel, variant, self.identity, built.library, self.staging)
             self.staged.append((variant, path))

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from kernel_new import process
+from kernel_new import git, process
 from kernel_new.errors import CommandError, KernelNewError, MissingToolError
 
 MINIMUM = Version("1.89")
@@ -19,6 +20,13 @@ MINIMUM = Version("1.89")
 GET_RUST = "Install Rust from https://rustup.rs, or run `rustup update stable`."
 
 LOCK = "Cargo.lock"
+
+LINKER = "cc"
+"""The program by which rustc links, where nothing is configured."""
+
+NO_LINKER = re.compile(r"linker `([^`]+)` not found|(cannot find|cannot open) \S*crt1\.o")
+UNLOCKED = "--locked was passed to prevent this"
+"""What cargo of any version says of a lock that is missing, or that it would have to change."""
 
 Progress = Callable[[str, int, int], None]
 """Called with a crate's name, how many crates are done and how many there are about."""
@@ -122,12 +130,27 @@ def build(
     finished = process.run(line, cwd=path, env=env, on_line=on_line)
     if finished.code:
         rendered = "\n".join(_errors(messages)) or finished.stderr
+        if UNLOCKED in finished.stderr:
+            raise CommandError(*_unlocked(path), finished.stderr)
+        if found := NO_LINKER.search(f"{rendered}\n{finished.stderr}"):
+            what = f"linker {found[1]}, which is not installed" if found[1] else "C library, whose crt1.o is missing"
+            raise CommandError(f"the crate cannot be linked: it needs the {what}", "kernel-new doctor")
         raise CommandError("the crate does not compile", f"Once it is mended: {again}", rendered)
     libraries = [Path(file) for message in messages for file in _libraries(message)]
     if not libraries:
         raise KernelNewError('cargo built no dynamic library: crate-type in Cargo.toml must contain "cdylib"')
     warnings = tuple(line for line in finished.stderr.splitlines() if line.startswith("warning: "))
     return Built(libraries[-1], warnings)
+
+
+def _unlocked(path: Path) -> tuple[str, str]:
+    """What is wrong with the lock of the crate in `path`, and the command that mends it: git's, where one was lost."""
+    here = f"cd {shlex.quote(str(path))} && "
+    if (path / LOCK).is_file():
+        return f"{LOCK} does not fit Cargo.toml", f"{here}cargo update --workspace"
+    return f"{LOCK} is missing", here + (
+        f"git checkout {LOCK}" if git.holds(path, f"HEAD:./{LOCK}") else "cargo update --workspace"
+    )
 
 
 def _crates(path: Path) -> int:

@@ -4,9 +4,11 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
+from types import MappingProxyType
 
-from kernel_new import console, questions
+from kernel_new import cargo, console, questions
 from kernel_new.console import escape
 from kernel_new.doctor import NVPTX_TOOLCHAIN, PACKAGES, Requirement
 
@@ -22,6 +24,9 @@ MANAGERS = {
 }
 """How the package manager of a system, which is known by its program, installs."""
 
+LINKERS = {"apt-get": "gcc libc6-dev", "apk": "gcc musl-dev"}
+"""Packages with a linker and what it links to, where that is not in one called gcc."""
+
 
 def commands(requirement: Requirement) -> list[str]:
     """What to run to get one requirement on this machine."""
@@ -35,6 +40,8 @@ def commands(requirement: Requirement) -> list[str]:
         return ["curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y", '. "$HOME/.cargo/env"']
     if name == "git":
         return [_system("git")]
+    if name == cargo.LINKER:
+        return ["xcode-select --install"] if sys.platform == "darwin" else [_system("gcc", LINKERS)]
     if name == "tvm-ffi-config":
         return [_pip("--force-reinstall", "apache-tvm-ffi")]
     if name == "rustc for nvptx":
@@ -60,12 +67,13 @@ def _pip(*what: str) -> str:
     return shlex.join([*pip, *what])
 
 
-def _system(package: str) -> str:
+def _system(package: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """How this system installs a package, which some managers know by another name."""
     manager = next((program for program in MANAGERS if shutil.which(program)), None)
     if manager is None:
         return f"# install {package} as your system installs programs"
     sudo = "sudo " if manager != "brew" and os.geteuid() and shutil.which("sudo") else ""
-    return f"{sudo}{MANAGERS[manager]} {package}"
+    return f"{sudo}{MANAGERS[manager]} {names.get(manager, package)}"
 
 
 def _cuda_oxide() -> list[str]:

@@ -302,7 +302,7 @@ def add(
 
 @app.command("add-backend")
 def add_backend(
-    backend: Annotated[str, typer.Argument(help="rust-cpu or rust-cuda.", autocompletion=_backends)],
+    backend: Annotated[str | None, typer.Argument(help="rust-cpu or rust-cuda.", autocompletion=_backends)] = None,
     path: Annotated[Path, typer.Argument(help="The kernel repository.")] = Path(),
     device_compiler: Annotated[str | None, _answer("device_compiler")] = None,
     cuda_capabilities: Annotated[list[str] | None, _answer("cuda_capabilities")] = None,

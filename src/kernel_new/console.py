@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import markup
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
+from rich.text import Text
 from rich.tree import Tree
 
 from kernel_new.errors import CommandError, KernelNewError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 DOING = {
     "render": "Writing the repository",
+    "add": "Adding the files",
     "git": "Initialising git",
     "build": "Building with cargo",
     "load": "Loading through kernels",
@@ -116,10 +119,33 @@ def show_step(step: Step, console: Console) -> None:
     mark = marks(console)["skipped" if step.skipped else "ok" if step.ok else "failed"]
     timed = not step.skipped and step.name in ("build", "load", "test")
     seconds = f" [dim]({step.seconds:.1f} s)[/]" if timed else ""
-    console.print(f"{mark} {step.name:<6} {escape(step.detail)}{seconds}")
+    show_wrapped(f"{escape(step.detail)}{seconds}", console, f"{mark} {step.name:<6} ")
     show_output(step.output, console)
-    if step.hint:
-        console.print(f"  [bold]{escape(step.hint)}[/]")
+    for line in step.hint.splitlines():
+        console.print(f"  [bold]{escape(line)}[/]")
+
+
+def show_wrapped(text: str, console: Console, lead: str = "", *, fold: bool = False) -> None:
+    """Text with markup behind `lead`, its further lines as far to the right; on a terminal broken between words.
+
+    `fold` breaks it elsewhere, too.
+    """
+    head = Text.from_markup(lead)
+    room = console.width - head.cell_len if fold or console.is_terminal else 0
+    for whole in Text.from_markup(text).split() or [Text()]:
+        for line in whole.divide(_breaks(whole.plain, room) if room > 0 else []):
+            line.rstrip()
+            console.print(head + line)
+            head = Text(" " * head.cell_len)
+
+
+def _breaks(line: str, room: int) -> list[int]:
+    """Where to break a line that is longer than `room`: in front of words. One that is too long itself stays whole."""
+    breaks = [0]
+    for word in re.finditer(r"\S+", line):
+        if word.start() and cell_len(line[breaks[-1] : word.end()]) > room:
+            breaks.append(word.start())
+    return breaks[1:]
 
 
 def show_output(output: str, console: Console) -> None:
@@ -135,7 +161,7 @@ def show_output(output: str, console: Console) -> None:
 def show_error(error: KernelNewError) -> None:
     """What was wrong and what to do, on stderr."""
     console = stderr()
-    console.print(f"[red]error:[/] {escape(error.message)}")
+    show_wrapped(escape(error.message), console, "[red]error:[/] ")
     if isinstance(error, CommandError):
         show_output(error.output, console)
     if error.hint:
@@ -238,12 +264,23 @@ def show_table(rows: Sequence[tuple[str, ...]], console: Console) -> None:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             console.print(plain("  ".join(cells).rstrip()), markup=False)
         return
+    longest = [max(map(len, " ".join(cells).split()), default=0) for cells in zip(*rows, strict=True)]
+    if sum(longest) + 2 * len(longest) - 2 > console.width:
+        _show_stacked(rows, console)
+        return
     table = Table(box=None, show_header=False, pad_edge=False)
-    for _ in rows[0]:
-        table.add_column(overflow="fold")
+    for least in longest:
+        table.add_column(overflow="fold", min_width=least)
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     console.print(table, soft_wrap=False)
+
+
+def _show_stacked(rows: Sequence[tuple[str, ...]], console: Console) -> None:
+    """Rows for which the terminal has too few columns: what a row is about below its other cells."""
+    for *cells, last in rows:
+        show_wrapped(escape("  ".join(cells)), console, fold=True)
+        show_wrapped(escape(last), console, "  ", fold=True)
 
 
 def show_updates(results: Sequence[Result]) -> None:

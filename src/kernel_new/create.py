@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from kernel_new import git, next_steps, questions, refusals, staging, template
+from kernel_new import git, interrupted, next_steps, questions, refusals, staging, template
 from kernel_new.errors import KernelNewError, StoppedError, UsageError
 from kernel_new.project import Project
 from kernel_new.report import Level, Report, Watcher
@@ -74,7 +74,8 @@ def create(request: Request, watcher: Watcher) -> Report:
     if request.level is not Level.NONE:
         from kernel_new import verify
 
-        verify.prove(Project(destination, project.build), request.level, report, watcher)
+        with interrupted.proof(f"{destination} was written", destination):
+            verify.prove(Project(destination, project.build), request.level, report, watcher)
     report.next = next_steps.commands(destination, report)
     return report
 
@@ -114,7 +115,9 @@ def _checked(destination: Path) -> Path:
     if file:
         raise UsageError(f"{file} is not a directory", "Choose another destination.")
     if occupied:
-        raise UsageError(f"{path} already exists and is not an empty directory", "Choose another destination.")
+        verify = f"\nOr prove what is there: kernel-new verify {shlex.quote(str(path))}"
+        hint = f"Choose another destination.{verify * (path / 'build.toml').is_file()}"
+        raise UsageError(f"{path} already exists and is not an empty directory", hint)
     for part in (path, physical):
         if reason := _unusable(part):
             raise UsageError(f"{part} has {reason} in its path, where cargo cannot build", "Choose another directory.")
@@ -148,7 +151,8 @@ def _render(staged: Path, request: Request) -> None:
     if not request.defaults:
         from kernel_new import asking
 
-        answers = asking.ask(staged, answers)
+        free = None if request.destination else lambda name: _checked(Path.cwd() / name)
+        answers = asking.ask(staged, answers, free)
     with template.rendered_from() as source:
         try:
             copier.run_copy(

@@ -38,6 +38,7 @@ def examine() -> list[Requirement]:
     """Look at everything. Never raises, whatever is missing."""
     return [
         *(_rust(program) for program in ("cargo", "rustc")),
+        _linker(),
         _git(),
         *(_package(name, minimum) for name, minimum in PACKAGES.items()),
         _tvm_ffi_config(),
@@ -66,6 +67,16 @@ def _rust(program: str) -> Requirement:
     except KernelNewError as error:
         return Requirement(program, wanted, error.message, False, cargo.GET_RUST)
     return Requirement(program, wanted, f"{found}{cargo.toolchain()}", found >= cargo.MINIMUM, cargo.GET_RUST)
+
+
+def _linker() -> Requirement:
+    """The C compiler by which rustc links, with the C library's own objects: a compiler alone links nothing."""
+    found = shutil.which(cargo.LINKER) if _first_line(cargo.LINKER, "--version") else None
+    objects = _first_line(cargo.LINKER, "-print-file-name=crt1.o")
+    without = found and sys.platform == "linux" and objects == "crt1.o"  # It names what it does not find, too.
+    how = "Install a C compiler with the development files of its C library, such as gcc and libc6-dev."
+    said = f"{found}, without the C library's crt1.o" if without else found or "missing"
+    return Requirement(cargo.LINKER, "any, to link kernels", said, bool(found and not without), how)
 
 
 def _git() -> Requirement:

@@ -73,7 +73,9 @@ def _run() -> int:
         with process.terminated_is_interrupted():
             code = app(standalone_mode=False)
     except StoppedError as stopped:
-        typer.echo(stopped.message, err=True)
+        from kernel_new import console
+
+        typer.echo(console.plain(stopped.message), err=True)
         return stopped.exit_code
     except KernelNewError as error:
         return _failed(error)
@@ -83,7 +85,9 @@ def _run() -> int:
         # typer's own complaints about options: it has no public base class for them.
         if not hasattr(error, "format_message"):
             raise
-        return _failed(UsageError(error.format_message(), "kernel-new --help"))
+        context = getattr(error, "ctx", None)
+        command = f"{context.info_name} " if context and context.parent else ""
+        return _failed(UsageError(error.format_message(), f"kernel-new {command}--help"))
     if code == INTERRUPTED:  # Newer versions of typer make this of Ctrl-C.
         typer.echo("interrupted", err=True)
     return code if isinstance(code, int) else 0

@@ -1,12 +1,15 @@
 """git, in repositories of the user's."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kernel_new import process
 from kernel_new.errors import CommandError, KernelNewError, MissingToolError
+
+COMMIT = "git add --all && git commit"
+"""What a user runs to commit everything."""
 
 
 def enclosing(directory: Path) -> Path | None:
@@ -16,6 +19,14 @@ def enclosing(directory: Path) -> Path | None:
     except KernelNewError:
         return None
     return Path(finished.stdout.strip()) if finished.code == 0 and finished.stdout.strip() else None
+
+
+def holds(directory: Path, what: str) -> bool:
+    """Whether the repository of `directory` has an object or a commit of this name; not, without git."""
+    try:
+        return process.run(["git", "cat-file", "-e", what], cwd=directory, timeout=process.PROBE_LIMIT).code == 0
+    except KernelNewError:
+        return False
 
 
 def marked(directory: Path) -> Path | None:
@@ -48,12 +59,21 @@ def require_clean(directory: Path, *, changes: bool = False) -> None:
     if enclosing(directory) is None:
         if marked(directory):
             run(directory, "rev-parse", "--show-toplevel")  # It says why it cannot be used.
-        raise KernelNewError(f"{directory} is no git repository", "git init && git add --all && git commit")
+        raise KernelNewError(f"{directory} is no git repository", f"git init && {COMMIT}")
     if not changes and (found := run(directory, "status", "--porcelain", "--untracked-files=all", "--", ".")):
+        files = [line[3:] for line in found.splitlines()]
+        # Before the first commit there is nothing that a stash could go back to.
+        stash = "; or put them aside: git stash --include-untracked" * holds(directory, "HEAD")
         raise KernelNewError(
-            f"{directory} has uncommitted changes: {', '.join(line[3:] for line in found.splitlines()[:3])}",
-            "Commit or stash them first.",
+            f"{directory} has uncommitted changes: {listed(files)}",
+            f"Commit them: {COMMIT}{stash}",
         )
+
+
+def listed(files: Sequence[str], most: int = 3) -> str:
+    """The first of many files, and how many more there are."""
+    more = f" and {len(files) - most} more" * (len(files) > most)
+    return f"{', '.join(files[:most])}{more}"
 
 
 def run(directory: Path, *arguments: str) -> str:

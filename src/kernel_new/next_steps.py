@@ -14,7 +14,7 @@ def commands(destination: Path, report: Report) -> list[str]:
     """From the repository as it was written to a changed kernel; after a failure, how to find out more."""
     here = shlex.quote(str(destination))
     if not report.ok:
-        return ["kernel-new doctor", f"kernel-new verify {here}"]
+        return after(destination, report, [])
     steps = {step.name: step for step in report.steps}
     initialised = "git" in steps and not steps["git"].skipped
     cuda = report.answers.get("backend") == "rust-cuda"
@@ -28,6 +28,11 @@ def commands(destination: Path, report: Report) -> list[str]:
         _test(),
         *(["kernel-new explain gpu  # to test on a GPU, which this machine lacks"] if cuda and not _has_gpu() else []),
     ]
+
+
+def after(path: Path, report: Report, work: list[str]) -> list[str]:
+    """`work`, where the repository at `path` was proven; otherwise how to find out what failed."""
+    return work if report.ok else ["kernel-new doctor", f"kernel-new verify {shlex.quote(str(path))}"]
 
 
 def _commit(destination: Path) -> list[str]:

@@ -47,7 +47,8 @@ def tops(files: list[str]) -> dict[str, int]:
 def approve(report: Report, files: list[str], level: Level) -> bool:
     """Show what would be written and ask; Enter means yes."""
     out = console.stdout()
-    out.print(f"\n[bold]{escape(str(report.path))}[/] will hold {len(files)} files:\n")
+    out.print()
+    console.show_wrapped(f"[bold]{escape(str(report.path))}[/] will hold {len(files)} files:\n", out)
     directories = {file.partition("/")[0] for file in files if "/" in file}
     rows = [
         (f"{name}/" if name in directories else name, ABOUT.get(name, ""))

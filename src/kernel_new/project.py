@@ -1,5 +1,7 @@
 """A kernel repository as data, read from its build.toml and .copier-answers.yml."""
 
+import shlex
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ class Project:
         """
         file = path / "build.toml"
         if not file.is_file():
-            raise KernelNewError(f"{path} is no kernel repository: it has no build.toml", "kernel-new NAME makes one.")
+            raise cls._none_at(path)
         try:
             build = tomlkit.parse(file.read_text(encoding="utf-8")).unwrap()
         except (TOMLKitError, UnicodeDecodeError, RecursionError, OSError) as error:
@@ -43,6 +45,18 @@ class Project:
                 "See the keys of build.toml in kernel-builder's documentation.",
             ) from error
         return project
+
+    @classmethod
+    def _none_at(cls, path: Path) -> KernelNewError:
+        """What is wrong with a path that is no repository: mostly it lies in one."""
+        for parent in path.parents:
+            with suppress(KernelNewError, OSError):
+                if (parent / "build.toml").is_file():
+                    cls.read(parent)
+                    return KernelNewError(f"{path} is within a kernel repository", f"cd {shlex.quote(str(parent))}")
+        if not path.exists():
+            return KernelNewError(f"{path} does not exist", "kernel-new NAME makes a kernel repository.")
+        return KernelNewError(f"{path} is no kernel repository: it has no build.toml", "kernel-new NAME makes one.")
 
     @property
     def name(self) -> str:

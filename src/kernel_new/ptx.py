@@ -26,9 +26,12 @@ def check(project: Project) -> None:
 
 def _run(project: Project, *options: str) -> str:
     if not (project.path / SCRIPT).is_file():
-        raise KernelNewError(f"{project.path} has no device code", "Only rust-cuda repositories have.")
+        lacking = "cuda" not in project.backends
+        raise KernelNewError(f"{project.path} has no device code", "kernel-new add-backend rust-cuda" * lacking)
     command = [sys.executable, SCRIPT, *options]
     finished = process.run(command, cwd=project.path)
     if finished.code:
         raise CommandError("the PTX is not up to date" if options else "the PTX was not built", output=finished.stderr)
-    return finished.stdout.strip()
+    lines = dict.fromkeys(finished.stdout.strip().splitlines())
+    # What was built first, then what is said of it: that no ptxas was here is said before, and for each file.
+    return "\n".join(sorted(lines, key=lambda line: not line.startswith("kernels-ptx/")))

@@ -31,10 +31,15 @@ def read(text: str) -> Refusal | None:
             return Refusal(question, f"{question.name} is none of {', '.join(values)}", (values[0],))
         prefix = f"Validation error for question '{question.name}': "
         if text.startswith(prefix):
-            proposed, _, reason = text.removeprefix(f"{prefix}try ").partition(": ")
-            values = yaml.safe_load(proposed) if proposed.startswith("[") else [proposed]
-            return Refusal(question, reason, tuple(values))
+            return of(question, text.removeprefix(prefix))
     return None
+
+
+def of(question: questions.Question, text: str) -> Refusal:
+    """What a validator of copier.yml says: `try VALUE: REASON`, the value in YAML where it is a list."""
+    proposed, _, reason = text.removeprefix("try ").partition(": ")
+    values = yaml.safe_load(proposed) if proposed.startswith("[") else [proposed]
+    return Refusal(question, reason, tuple(values))
 
 
 def check_texts(answers: dict[str, object]) -> None:

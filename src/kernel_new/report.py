@@ -94,19 +94,17 @@ class Report:
         started = time.perf_counter()
         try:
             yield step
-        except KernelNewError as error:
+        except BaseException as error:
             step.ok = False
-            step.detail, step.hint = error.message, error.hint
-            step.output = error.output if isinstance(error, CommandError) else ""
-            if fatal:
-                watcher.end(step)
+            if isinstance(error, KernelNewError):
+                step.detail, step.hint = error.message, error.hint
+                step.output = error.output if isinstance(error, CommandError) else ""
+            elif isinstance(error, OSError):  # Such as a full disk while the built library is copied.
+                step.detail = f"{error.filename or name}: {error.strerror or error}"
+            if fatal or not isinstance(error, KernelNewError | OSError):
+                step.fatal = True
+                watcher.end(step)  # What it shows of the work would stay on the screen.
                 raise
-        except OSError as error:
-            # Such as a full disk while the built library is copied.
-            if fatal:
-                raise
-            step.ok = False
-            step.detail = f"{error.filename or name}: {error.strerror or error}"
         finally:
             step.seconds = round(time.perf_counter() - started, 3)
         self.steps.append(step)

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel_new import cargo, git, process, ptx, refusals, releases, removed, updating, verify
-from kernel_new.errors import CommandError, KernelNewError, UsageError
+from kernel_new import cargo, git, interrupted, process, ptx, refusals, releases, removed, updating, verify
+from kernel_new.errors import CommandError, KernelNewError, StoppedError, UsageError
 from kernel_new.project import ANSWERS, Project
 from kernel_new.releases import Releases
 from kernel_new.report import Level, Quiet, Report, Step, Watcher
@@ -111,8 +111,11 @@ def _update_one(path: Path, request: Request, template: Releases, watcher: Watch
             _describe(result)
         if result.status == "updated":
             report = Report(path)
-            verify.prove(Project.read(path), request.level, report, watcher)
+            with interrupted.proof(f"{path} was updated to {result.wanted}", path):
+                verify.prove(Project.read(path), request.level, report, watcher)
             result.steps = report.steps
+    except StoppedError:
+        raise
     except KernelNewError as error:
         result.status, result.error, result.hint = "failed", _without(path, error.message), error.hint
         if isinstance(error, CommandError) and error.output:

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from kernel_new import cargo, process, variant, warm
+from kernel_new import cargo, process, sources, variant, warm
 from kernel_new.errors import CommandError, KernelNewError
 from kernel_new.project import Project
 from kernel_new.report import Level, Report, Watcher
@@ -27,11 +27,13 @@ def prove(project: Project, level: Level, report: Report, watcher: Watcher) -> N
         with report.step(name, watcher) as step:
             if name is Level.BUILD:
                 cargo.require()
+                sources.check_listed(project)
                 warm.target(project.path, watcher.progress)
-                if project.features:  # They may not be missing where the library is built without them.
-                    cargo.build(project.path, watcher.progress)
-                features = [f"--features={feature}" for feature in project.features]
-                built = cargo.build(project.path, watcher.progress, options=features)
+                # Features may not be missing where the library is built without them.
+                for features in [[], project.features] if project.features else [[]]:
+                    options = [f"--features={feature}" for feature in features]
+                    built = cargo.build(project.path, watcher.progress, options=options)
+                    sources.check_compiled(project, features, built.library)
                 library = built.library
                 step.detail = f"{library.name}, {library.stat().st_size / 1e6:.1f} MB{cargo.toolchain()}"
                 step.hint = "\n".join(built.warnings)
