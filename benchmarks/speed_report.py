@@ -18,13 +18,13 @@ the first runs its own kernels for Hopper in flash-attn2, the second those for e
 
 Where a starter falls short of its goals (rms-norm: 0.90 of a copy and 1.3 times torch from 2^24 elements on):
 
-- rms-norm at 128 x 131072: 128 rows are fewer than there are multiprocessors, each of which does one row with nothing beside
-  it to overlap. In float32 a row does not fit into one, so a part of it is read twice.
+- rms-norm at 128 x 131072: 128 rows are fewer than there are multiprocessors, each of which does one row with nothing
+  beside it to overlap. In float32 a row does not fit into one, so a part of it is read twice.
 - rms-norm at 4096 x 4096 in 16 bits: 34 MB, of which the launch and the last wave are a tenth; 0.88 to 0.91 of a copy.
 - rms-norm where torch is close to a copy (4096 x 4096, 65536 x 1024): a copy itself is only 1.1 to 1.3 times as fast.
 - Rows whose size is no multiple of 16 bytes are taken element by element: about half as fast in 16 bits.
-- The GPU's figures are of release 0.3.0, whose kernels later ones have, too. Since then a call first asks whether torch must
-  see it, for a graph or a gradient, which costs 0.3 to 0.4 microseconds of the times of one call.
+- The GPU's figures are of release 0.3.0, whose kernels later ones have, too. Since then a call first asks whether torch
+  must see it, for a graph or a gradient, which costs 0.3 to 0.4 microseconds of the times of one call.
 - On a CPU, relu in float32 in cache is at the speed of a copy, as torch is: neither can be much ahead. torch's is
   `torch.clamp_min` into a given output; `torch.relu` spends most of its time on fresh memory.
 """

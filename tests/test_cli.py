@@ -12,11 +12,13 @@ from typing import Any
 
 import pexpect
 import pytest
-from conftest import Run, ended_by, make, tree
+from conftest import COMBINATIONS, Run, combination_id, ended_by, make, tree
 
 import kernel_new
 from kernel_new import questions
 from kernel_new.cli import app
+from kernel_new.create import Request, command_line
+from kernel_new.report import Level
 
 RunJson = Callable[..., dict[str, Any]]
 
@@ -128,6 +130,21 @@ def test_the_printed_commands_can_be_pasted(directory: str, run: Run, tmp_path: 
     assert arguments == [str(made), "--defaults", "--author", "Ada L.", "--verify", "none"]
     cd = next(line.strip() for line in finished.stdout.splitlines() if line.startswith("  cd "))
     assert subprocess.check_output(["sh", "-c", f"{cd} && pwd"], text=True).strip() == str(made)
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=combination_id)
+def test_the_printed_command_says_what_differs_from_the_defaults(combination: dict[str, str], tmp_path: Path) -> None:
+    """A default may depend on other answers, as the capabilities do on the kernel."""
+    report = make(tmp_path / "demo-kernel", **combination)
+    printed = command_line(report, Request(None, level=Level.NONE))
+    given = {name: value for name, value in combination.items() if value != questions.asked()[name].default}
+    flags = [
+        part
+        for name in ("backend", "kernel", "device_compiler")
+        if name in given
+        for part in (questions.asked()[name].flag, given[name])
+    ]
+    assert shlex.split(printed) == ["kernel-new", str(report.path), "--defaults", *flags, "--verify", "none"]
 
 
 def test_quiet_prints_nothing(run: Run, tmp_path: Path) -> None:

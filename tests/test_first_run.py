@@ -19,6 +19,7 @@ from rich.progress import Progress
 
 from kernel_new import asking, checkup, console, doctor, preview, questions
 from kernel_new.errors import KernelNewError
+from kernel_new.form import Form
 from kernel_new.report import Level, Report, Step
 
 Start = Callable[..., "pexpect.spawn[str]"]
@@ -109,11 +110,11 @@ def test_no_line_of_a_question_is_cut_in_a_narrow_terminal(start: Start) -> None
 
 def test_questions_take_their_words_from_copier_yml() -> None:
     answers = {"name": "demo-kernel", "backend": "rust-cuda", "second_backend": "none"}
-    form = asking._Form(Path("demo-kernel"), answers)
+    form = Form(Path("demo-kernel"), answers)
     asked = questions.asked()
     assert form.render(asked["repo_id"], "default") == "your-org/demo-kernel"
     assert form.applies(asked["cuda_capabilities"])
-    assert not asking._Form(Path("x"), {**answers, "backend": "rust-cpu"}).applies(asked["cuda_capabilities"])
+    assert not Form(Path("x"), {**answers, "backend": "rust-cpu"}).applies(asked["cuda_capabilities"])
     assert form.refusal(asked["name"], "fn").startswith("try fn-kernel: ")
     assert form.refusal(asked["license"], "beer") == "none of the choices"
     assert [form.refusal(asked["cuda_capabilities"], value) for value in (["8.0"], ["9.0a", "8.0"])] == ["", ""]
@@ -132,7 +133,7 @@ def test_a_list_is_typed_in_any_way(typed: str) -> None:
     + [("cuda_capabilities", typed) for typed in ("eight", "7.5", "9.0a", "8.0 8.0", "8.0 8.6a", "")],
 )
 def test_what_is_proposed_can_be_typed(question: str, typed: str) -> None:
-    form = asking._Form(Path("demo-kernel"), {"name": "demo-kernel", "backend": "rust-cuda"})
+    form = Form(Path("demo-kernel"), {"name": "demo-kernel", "backend": "rust-cuda"})
     asked = questions.asked()[question]
 
     def refused(text: str) -> str:
@@ -199,7 +200,7 @@ def test_no_word_is_cut_on_any_terminal(
     assert words(capture.get()) == {word for row in rows for cell in row for word in cell.split()}
     answers = iter(["Bad Name", "fine-name"])
     monkeypatch.setattr("builtins.input", lambda text: next(answers))
-    form = asking._Form(Path("demo-kernel"), {})
+    form = Form(Path("demo-kernel"), {})
     with screen.capture() as capture:
         assert asking._ask(form, questions.asked()["name"], screen, None) == "fine-name"
     refused = asking._refusal(form, questions.asked()["name"], "Bad Name", None)

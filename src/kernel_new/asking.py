@@ -9,52 +9,20 @@ import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import jinja2
 import yaml
-from jinja2.sandbox import SandboxedEnvironment
 from questionary import Choice, Style, select
 from rich.console import Console
 
-from kernel_new import console, questions, refusals, template
+from kernel_new import console, questions, refusals
 from kernel_new.console import escape
 from kernel_new.errors import KernelNewError
+from kernel_new.form import Form
 from kernel_new.questions import Question
 
 STYLE = Style([("pointer", "bold"), ("highlighted", "bold"), ("selected", "noinherit"), ("instruction", "noinherit")])
 """No colours: what stands out must do so on dark and on light."""
-
-
-class _Form:
-    """The answers so far, and copier.yml's Jinja over them."""
-
-    def __init__(self, destination: Path, given: dict[str, Any]) -> None:
-        settings = template.settings()
-        options = cast("dict[str, Any]", settings["_envops"]) | {"undefined": jinja2.StrictUndefined}
-        self.jinja = SandboxedEnvironment(
-            loader=jinja2.FileSystemLoader(template.root()),
-            extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
-            **options,
-        )
-        self.answers: dict[str, Any] = dict(given)
-        self.conf = SimpleNamespace(dst_path=destination)
-
-    def render(self, question: Question, key: str, **extra: Any) -> str:
-        """A template of a question; empty where it has none."""
-        details = cast("dict[str, Any]", template.settings()[question.name])
-        context = {**self.answers, "_copier_conf": self.conf, **extra}
-        return self.jinja.from_string(str(details.get(key, ""))).render(context).strip()
-
-    def applies(self, question: Question) -> bool:
-        return self.render(question, "when") in ("", "True")
-
-    def refusal(self, question: Question, answer: Any) -> str:
-        """Why copier would refuse an answer; empty where it would not."""
-        if question.choices and answer not in [choice.value for choice in question.choices]:
-            return "none of the choices"
-        return self.render(question, "validator", **{question.name: answer})
 
 
 def ask(destination: Path, given: dict[str, Any], check_name: Callable[[str], object] | None = None) -> dict[str, Any]:
@@ -68,7 +36,7 @@ def ask(destination: Path, given: dict[str, Any], check_name: Callable[[str], ob
     """
     with suppress(ImportError):
         import readline  # noqa: F401  (it gives input() its line editing)
-    form = _Form(destination, given)
+    form = Form(destination, given)
     out = console.stdout()
     for question in questions.asked().values():
         if question.name in given:
@@ -83,7 +51,7 @@ def ask(destination: Path, given: dict[str, Any], check_name: Callable[[str], ob
     return form.answers
 
 
-def _ask(form: _Form, question: Question, out: Console, check: Callable[[str], object] | None) -> Any:
+def _ask(form: Form, question: Question, out: Console, check: Callable[[str], object] | None) -> Any:
     default = form.render(question, "default")
     out.print(f"\n[bold]{escape(question.help)}[/]", soft_wrap=False)
     if question.choices:
@@ -103,7 +71,7 @@ def _ask(form: _Form, question: Question, out: Console, check: Callable[[str], o
         console.show_wrapped(f"[red]{escape(refused)}[/]", out, "  ")
 
 
-def _refusal(form: _Form, question: Question, answer: Any, check: Callable[[str], object] | None) -> str:
+def _refusal(form: Form, question: Question, answer: Any, check: Callable[[str], object] | None) -> str:
     """Why an answer is refused, with one to type instead; empty where it is not."""
     if refused := form.refusal(question, answer):
         refusal = refusals.of(question, refused)

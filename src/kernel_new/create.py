@@ -16,6 +16,7 @@ import yaml
 
 from kernel_new import git, interrupted, next_steps, questions, refusals, staging, template
 from kernel_new.errors import KernelNewError, StoppedError, UsageError
+from kernel_new.form import Form
 from kernel_new.project import Project
 from kernel_new.report import Level, Report, Watcher
 
@@ -83,11 +84,13 @@ def create(request: Request, watcher: Watcher) -> Report:
 def command_line(report: Report, request: Request) -> str:
     """The command that creates the same repository without asking: what differs from the defaults."""
     flags = ["kernel-new", str(report.path), "--defaults"]
-    name = report.answers["name"]
+    form = Form(report.path, report.answers)
     for question in questions.asked().values():
         value = report.answers.get(question.name)
-        default = report.path.name if question.name == "name" else question.default.replace("«name»", name)
-        if value is None or (yaml.safe_load(default) if isinstance(value, list) else default) == value:
+        if value is None:
+            continue
+        default = form.render(question, "default")
+        if (yaml.safe_load(default) if isinstance(value, list) else default) == value:
             continue
         for part in value if isinstance(value, list) else [value]:
             flags += [question.flag, str(part)]
