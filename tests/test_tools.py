@@ -267,6 +267,21 @@ def test_an_interrupt_ends_a_hanging_tool_at_once(
     assert (made / "Cargo.toml").is_file()
 
 
+def test_an_interrupt_while_a_program_starts_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive, popen = tmp_path / "alive", subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> "subprocess.Popen[str]":
+        child = popen(*arguments, **options)
+        alive.write_text(str(child.pid))
+        os.kill(os.getpid(), signal.SIGINT)
+        return child
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(KeyboardInterrupt):
+        process.run(["sleep", "600"])
+    assert left_running(alive) == []
+
+
 def test_what_a_program_leaves_running_is_not_waited_for() -> None:
     """A server that it starts in a session of its own, such as a compiler cache, keeps its output open for ever."""
     started = time.monotonic()

@@ -73,10 +73,12 @@ def run(
     """
     name = Path(command[0]).name
     limit = TIME_LIMIT if timeout is None else timeout
-    child = _start(name, command, cwd, env)
-    _running.add(child)
+    child: Child | None = None
     stderr: list[str] = []
     try:
+        with undisturbed():  # Otherwise nobody would know of a child that was just started.
+            child = _start(name, command, cwd, env)
+            _running.add(child)
         lines: SimpleQueue[str | None] = SimpleQueue()
         _thread(child.stdout, lines.put, lambda: lines.put(None))
         errors = _thread(child.stderr, stderr.append)
@@ -90,8 +92,9 @@ def run(
             "".join(stderr),
         ) from error
     finally:
-        _kill(child)
-        _running.discard(child)
+        if child is not None:
+            _kill(child)
+            _running.discard(child)
     return Finished(code, "".join(stdout), "".join(stderr))
 
 
