@@ -26,6 +26,7 @@ def author_edits(path: Path) -> None:
         path / "src/lib.rs",
         (path / "src/lib.rs").read_text() + "tvm_ffi::tvm_ffi_dll_export_typed_func!(twice, twice::twice);\n",
     )
+    replace(path / "build.toml", '  "build.rs",', '  "build.rs",\n  "src/twice.rs",')
     edit(path / "src/twice.rs", "pub fn twice(x: f64) -> tvm_ffi::Result<f64> {\n    Ok(libm::fabs(x) * 2.0)\n}\n")
     module = path / "tvm-ffi-ext/demo_kernel"
     replace(module / "__init__.py", '__all__ = ["relu"]', '__all__ = ["relu", "twice"]')
