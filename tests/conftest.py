@@ -78,6 +78,18 @@ def needs_cargo(combination: dict[str, str]) -> None:
         pytest.skip("cuda-oxide's git repository cannot be reached")
 
 
+@cache
+def _cargo_has(component: str) -> bool:
+    return subprocess.run(["cargo", component, "--version"], capture_output=True, check=False).returncode == 0
+
+
+def needs_components(command: str) -> None:
+    """Skip where cargo lacks what a command is of: Debian has clippy and rustfmt in packages of their own."""
+    for component in ("clippy", "fmt"):
+        if f"cargo {component}" in command and not _cargo_has(component):
+            pytest.skip(f"cargo {component} is not installed")
+
+
 @pytest.fixture(autouse=True)
 def _device_compiler(request: pytest.FixtureRequest) -> Iterator[None]:
     parameters = getattr(request.node, "callspec", None)

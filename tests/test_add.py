@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, ops, shared_target, tree
+from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, needs_components, ops, shared_target, tree
 from template_history import Template, _own_cache, commit, edit, git, replace, template, whole  # noqa: F401
 from test_kernel_builder import CHECK
 from test_names import RUST
@@ -35,6 +35,7 @@ def repository(path: Path, **answers: Any) -> Path:
 
 
 def check(*command: str, cwd: Path, env: dict[str, str] | None = None) -> None:
+    needs_components(" ".join(command))
     finished = process.run(command, cwd=cwd, env=env)
     assert finished.code == 0, finished.stdout + finished.stderr
 

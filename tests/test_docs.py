@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pages
 import pytest
+from conftest import needs_components
 
 from kernel_new import process
 
@@ -79,6 +80,7 @@ def test_the_commands_do_what_the_page_says(name: str, tmp_path: Path) -> None:
                 assert pages.matches(block.text, printed), f"{where}: shown\n{block.text}\nprinted\n{printed}"
         elif block.language in RUN:
             command = f"python -c {shlex.quote(block.text)}" if block.language == "python" else block.text
+            needs_components(command)
             finished = shell.run(command)
             assert (finished.code != 0) == ("fails" in block.says), f"{where}: {finished.stdout}{finished.stderr}"
 

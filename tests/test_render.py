@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import COMBINATIONS, combination_id, make, needs_cargo, tree
+from conftest import COMBINATIONS, combination_id, make, needs_cargo, needs_components, tree
 from packaging.licenses import canonicalize_license_expression
 
 from kernel_new import doctor, process, questions, template
@@ -21,6 +21,7 @@ everywhere = pytest.mark.parametrize("combination", COMBINATIONS, ids=combinatio
 
 
 def check(*command: str, cwd: Path) -> str:
+    needs_components(" ".join(command))
     finished = process.run(command, cwd=cwd)
     assert finished.code == 0, finished.stdout + finished.stderr
     return finished.stdout
