@@ -26,6 +26,8 @@ def main() -> None:
         sys.stdout.flush()
     except OSError as error:
         code = _unwritable(error)
+    finally:
+        _let_go_of_output()
     sys.exit(code)
 
 
@@ -64,6 +66,16 @@ def _unwritable(error: OSError) -> int:
             return 1
     sys.stderr = None
     return 1
+
+
+def _let_go_of_output() -> None:
+    """Write what is left to write, now: at exit, Python makes an exit code of its own of what it cannot write."""
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is not None:
+            try:
+                stream.flush()
+            except OSError:
+                setattr(sys, name, None)
 
 
 def _run() -> int:
