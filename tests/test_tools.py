@@ -240,15 +240,8 @@ def test_an_interrupt_ends_a_hanging_tool_at_once(
     hanging = HANGING.format(alive=alive)
     version = '[ "$1" = --version ] && { echo cargo 1.95.0; exit; }\n' if when == "build" else ""
     tools(cargo=version + hanging, rustc="echo rustc 1.95.0")
-    command = [
-        sys.executable,
-        "-m",
-        "kernel_new",
-        str(tmp_path / "demo-kernel"),
-        "--defaults",
-        "--no-git",
-        *output_option,
-    ]
+    made = tmp_path / "demo-kernel"
+    command = [sys.executable, "-m", "kernel_new", str(made), "--defaults", "--no-git", *output_option]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         deadline = time.monotonic() + 60
         while not (alive.exists() and alive.read_text().endswith("\n")) and time.monotonic() < deadline:
@@ -260,7 +253,6 @@ def test_an_interrupt_ends_a_hanging_tool_at_once(
         output, error = child.communicate(timeout=60)
     assert time.monotonic() - started < 20
     assert child.returncode == 130
-    made = tmp_path / "demo-kernel"
     assert (output, error.decode().splitlines()[-1]) == (b"", "interrupted")
     assert f"{made} was written, and is not proven.\nNext: kernel-new verify {made}\n" in error.decode()
     assert left_running(alive) == []

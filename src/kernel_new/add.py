@@ -161,7 +161,7 @@ def _checked(project: Project, request: Request) -> dict[str, object]:
         UsageError: The op's name is no name.
         KernelNewError: The repository is not one of this template and version, or has uncommitted changes.
     """
-    starters = [choice.value for choice in questions.asked()["kernel"].choices]
+    starters = questions.asked()["kernel"].values
     if request.kernel not in starters:
         raise UsageError(f"kernel is none of {', '.join(starters)}", f"--kernel {starters[0]}")
     if request.op is not None:

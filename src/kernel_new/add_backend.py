@@ -69,7 +69,7 @@ def _backend(request: Request) -> str:
     Raises:
         UsageError: There is no such backend; the one that the repository lacks is proposed.
     """
-    known = [choice.value for choice in questions.asked()["backend"].choices]
+    known = questions.asked()["backend"].values
     given = request.backend or ""
     if (name := f"rust-{given.removeprefix('rust-')}") in known:
         return name
@@ -82,7 +82,7 @@ def _backend(request: Request) -> str:
 
 def _proposal(project: Project, place: str = "") -> str:
     """The command that adds what the repository lacks; empty where it has all."""
-    known = [choice.value for choice in questions.asked()["backend"].choices]
+    known = questions.asked()["backend"].values
     missing = [backend for backend in known if backend.removeprefix("rust-") not in project.backends]
     return shlex.join(["kernel-new", "add-backend", missing[0], *([place] if place else [])]) if missing else ""
 

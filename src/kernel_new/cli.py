@@ -43,7 +43,7 @@ def _common(
 def _answer(name: str) -> Any:
     """The option of a question of copier.yml, with its help and choices; copier checks the answer."""
     question = questions.asked()[name]
-    values = [choice.value for choice in question.choices]
+    values = question.values
     return typer.Option(
         question.flag,
         help=question.help,
@@ -54,7 +54,7 @@ def _answer(name: str) -> Any:
 
 
 def _backends() -> list[str]:
-    return [choice.value for choice in questions.asked()["backend"].choices]
+    return questions.asked()["backend"].values
 
 
 Template = Annotated[

@@ -57,14 +57,11 @@ def _start_in_utf8() -> None:
 
 def _unwritable(error: OSError) -> int:
     """What the system refused: mostly our own output, whose reader has gone or whose disk is full."""
-    sys.stdout = None  # Python would complain at exit.
     if not isinstance(error, BrokenPipeError):
         with suppress(OSError):
             what = error.filename or ("the current directory" if error.errno == errno.ENOENT else "the output")
             sys.stderr.write(f"error: {what}: {error.strerror or error}\n")
             sys.stderr.flush()
-            return 1
-    sys.stderr = None
     return 1
 
 

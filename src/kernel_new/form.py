@@ -36,6 +36,6 @@ class Form:
 
     def refusal(self, question: Question, answer: Any) -> str:
         """Why copier would refuse an answer; empty where it would not."""
-        if question.choices and answer not in [choice.value for choice in question.choices]:
+        if question.choices and answer not in question.values:
             return "none of the choices"
         return self.render(question, "validator", **{question.name: answer})

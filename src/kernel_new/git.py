@@ -21,12 +21,17 @@ def enclosing(directory: Path) -> Path | None:
     return Path(finished.stdout.strip()) if finished.code == 0 and finished.stdout.strip() else None
 
 
-def holds(directory: Path, what: str) -> bool:
-    """Whether the repository of `directory` has an object or a commit of this name; not, without git."""
+def succeeds(directory: Path, *arguments: str) -> bool:
+    """Whether git does so, of what takes it no time; not, without git."""
     try:
-        return process.run(["git", "cat-file", "-e", what], cwd=directory, timeout=process.PROBE_LIMIT).code == 0
+        return process.run(["git", *arguments], cwd=directory, timeout=process.PROBE_LIMIT).code == 0
     except KernelNewError:
         return False
+
+
+def holds(directory: Path, what: str) -> bool:
+    """Whether the repository of `directory` has an object or a commit of this name."""
+    return succeeds(directory, "cat-file", "-e", what)
 
 
 def marked(directory: Path) -> Path | None:

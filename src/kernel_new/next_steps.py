@@ -5,7 +5,7 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-from kernel_new import process, questions
+from kernel_new import git, process, questions
 from kernel_new.errors import KernelNewError
 from kernel_new.report import Report
 
@@ -37,17 +37,10 @@ def after(path: Path, report: Report, work: list[str]) -> list[str]:
 
 def _commit(destination: Path) -> list[str]:
     """The first commit, and before it who makes it where git does not know yet."""
-    commit = "git add --all && git commit -m 'Start from kernel-new'"
-    if _git(destination, "var", "GIT_COMMITTER_IDENT") and _git(destination, "var", "GIT_AUTHOR_IDENT"):
+    commit = f"{git.COMMIT} -m 'Start from kernel-new'"
+    if all(git.succeeds(destination, "var", f"GIT_{who}_IDENT") for who in ("COMMITTER", "AUTHOR")):
         return [commit]
     return ["git config user.name 'Your Name' && git config user.email you@example.org", commit]
-
-
-def _git(destination: Path, *arguments: str) -> bool:
-    try:
-        return process.run(["git", *arguments], cwd=destination, timeout=20).code == 0
-    except KernelNewError:
-        return False
 
 
 def _test() -> str:

@@ -26,6 +26,11 @@ class Question:
     is_text: bool = True
 
     @property
+    def values(self) -> list[str]:
+        """The values of its choices."""
+        return [choice.value for choice in self.choices]
+
+    @property
     def flag(self) -> str:
         """The option that answers it."""
         return f"--{self.name.replace('_', '-')}"

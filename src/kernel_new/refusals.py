@@ -27,7 +27,7 @@ def read(text: str) -> Refusal | None:
     """The refusal that copier's message `text` speaks of; None where it is about something else."""
     for question in questions.asked().values():
         if text.startswith(f"Invalid choice for '{question.name}': "):
-            values = [choice.value for choice in question.choices]
+            values = question.values
             return Refusal(question, f"{question.name} is none of {', '.join(values)}", (values[0],))
         prefix = f"Validation error for question '{question.name}': "
         if text.startswith(prefix):
