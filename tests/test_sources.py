@@ -25,6 +25,7 @@ ONE_OR_TWO = [
     {"backend": "rust-cuda", "kernel": "flash-attn2"},
     {"backend": "rust-cpu", "second_backend": "rust-cuda"},
     {"backend": "rust-cuda", "second_backend": "rust-cpu"},
+    {"backend": "rust-cuda", "second_backend": "rust-cpu", "kernel": "flash-attn2"},
 ]
 
 
