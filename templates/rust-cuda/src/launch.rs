@@ -6,6 +6,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr::{from_ref, null_mut};
+use std::sync::{Mutex, PoisonError};
 
 use tvm_ffi::{DLDevice, RUNTIME_ERROR, Result, VALUE_ERROR, bail, current_stream, ensure};
 
@@ -68,7 +69,7 @@ pub unsafe trait ByValue {}
 
 impl Parameter<'_> {
     /// Where the driver finds the value.
-    fn address(&self) -> *mut c_void {
+    pub fn address(&self) -> *mut c_void {
         match self {
             Self::Number(number) => from_ref(number).cast_mut().cast(),
             Self::Struct(value) => from_ref(*value).cast_mut().cast(),
@@ -118,6 +119,15 @@ pub struct Kernel<const N: usize> {
 struct Function {
     context: Handle,
     handle: Handle,
+    /// Bytes of dynamic shared memory that it may have.
+    allowed: &'static Mutex<u32>,
+}
+
+/// A kernel on a device whose context is current until this is dropped.
+pub struct Entered {
+    pub driver: &'static Driver,
+    pub function: Handle,
+    _current: Current,
 }
 
 impl<const N: usize> Kernel<N> {
@@ -153,33 +163,15 @@ impl<const N: usize> Kernel<N> {
         if shape.blocks.contains(&0) {
             return Ok(());
         }
-        let id = device.device_id;
-        let problem = || format!("cannot launch {} on cuda:{id} with {shape}", self.name);
-        let [x, y, z] = MAX_BLOCKS;
-        ensure!(
-            shape.fits(),
-            VALUE_ERROR,
-            "{}: a grid has at most {x} x {y} x {z} blocks",
-            problem()
-        );
-        let driver = driver()?;
-        let Function { context, handle } = self.functions.get(id, || self.load(driver, id))?;
-        let _current = Current::enter(driver, context)?;
-        if shape.shared_bytes > DEFAULT_SHARED_BYTES {
-            let attribute = driver::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            let bytes = shape.shared_bytes as c_int;
-            // SAFETY: `handle` is a function of the current context.
-            let code = unsafe { (driver.cuFuncSetAttribute)(handle, attribute, bytes) };
-            driver.check(code, problem)?;
-        }
+        let entered = self.enter(device, shape)?;
         let [x, y, z] = shape.blocks.map(|blocks| blocks as c_uint);
         let mut addresses = parameters.each_ref().map(Parameter::address);
         let stream = Handle(current_stream(&device).cast());
         // SAFETY: the function has `N` parameters (`load` counted them), whose addresses these are; the rest is the
         // caller's promise.
         let code = unsafe {
-            (driver.cuLaunchKernel)(
-                handle,
+            (entered.driver.cuLaunchKernel)(
+                entered.function,
                 x,
                 y,
                 z,
@@ -192,7 +184,48 @@ impl<const N: usize> Kernel<N> {
                 null_mut(),
             )
         };
-        driver.check(code, problem)
+        entered.driver.check(code, || self.problem(device, shape))
+    }
+
+    /// Loads the kernel on a device by the first call, and lets it have the shared memory of the shape.
+    pub fn enter(&self, device: DLDevice, shape: Shape) -> Result<Entered> {
+        let id = device.device_id;
+        let problem = || self.problem(device, shape);
+        let [x, y, z] = MAX_BLOCKS;
+        ensure!(
+            shape.fits(),
+            VALUE_ERROR,
+            "{}: a grid has at most {x} x {y} x {z} blocks",
+            problem()
+        );
+        let driver = driver()?;
+        let Function {
+            context,
+            handle,
+            allowed,
+        } = self.functions.get(id, || self.load(driver, id))?;
+        let current = Current::enter(driver, context)?;
+        // Never less than before: another thread may be about to launch with what it was allowed.
+        let mut allowed = allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        if shape.shared_bytes > *allowed {
+            let attribute = driver::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = shape.shared_bytes as c_int;
+            // SAFETY: `handle` is a function of the current context.
+            let code = unsafe { (driver.cuFuncSetAttribute)(handle, attribute, bytes) };
+            driver.check(code, problem)?;
+            *allowed = shape.shared_bytes;
+        }
+        Ok(Entered {
+            driver,
+            function: handle,
+            _current: current,
+        })
+    }
+
+    /// What a launch that fails begins its message with.
+    pub fn problem(&self, device: DLDevice, shape: Shape) -> String {
+        let id = device.device_id;
+        format!("cannot launch {} on cuda:{id} with {shape}", self.name)
     }
 
     /// The kernel on a device, which is loaded there by the first call.
@@ -202,6 +235,7 @@ impl<const N: usize> Kernel<N> {
         Ok(Function {
             context: module.context,
             handle: module.function(driver, self.name)?,
+            allowed: Box::leak(Box::new(Mutex::new(DEFAULT_SHARED_BYTES))),
         })
     }
 
