@@ -19,6 +19,7 @@ import time
 import tomllib
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import partial
 from importlib.metadata import version
@@ -49,23 +50,27 @@ def child(name: str, paths: list[Path], command: list[str], **environment: str) 
     return lines[-1] if lines else None
 
 
+def tested(repository: Path) -> str:
+    """The closing line of pytest in the repository, on the variant that is there: nothing is built."""
+    build = tomllib.loads((repository / "build.toml").read_text(encoding="utf-8"))
+    local = f"{build['general']['hub']['repo-id']}={repository.resolve()}"
+    # Others use the GPU at the same time.
+    environment = {"LOCAL_KERNELS": local, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=repository, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    lines = done.stdout.strip().splitlines()
+    print(*(f"{repository.name}: {line}" for line in lines if line.startswith("SKIPPED")), sep="\n", flush=True)
+    return f"{repository.name}: {lines[-1].strip('= ')}"
+
+
 def emitted_tests(repositories: list[Path]) -> str:
-    """The repository's own tests, on the variant that is there: nothing is built."""
-    closing = []
+    """The repositories' own tests."""
     for repository in repositories:
         if not (repository / "tests").is_dir():
             raise SkipCheck(f"{repository} is a variant without its repository")
-        build = tomllib.loads((repository / "build.toml").read_text(encoding="utf-8"))
-        local = f"{build['general']['hub']['repo-id']}={repository.resolve()}"
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
-        done = subprocess.run(
-            command, cwd=repository, env=os.environ | {"LOCAL_KERNELS": local}, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-        lines = done.stdout.strip().splitlines()
-        print(*(line for line in lines if line.startswith("SKIPPED")), sep="\n", flush=True)
-        closing.append(lines[-1])
-    return "; ".join(closing)
+    with ThreadPoolExecutor(max_workers=5) as pool:
+        return "; ".join(pool.map(tested, repositories))
 
 
 def sanitizer(tool: str, paths: list[Path]) -> Any:
