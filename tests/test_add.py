@@ -2,6 +2,7 @@
 
 import json
 import keyword
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, needs_components, ops, shared_target, tree
-from template_history import Template, _own_cache, commit, edit, git, replace, template, whole  # noqa: F401
+from template_history import ROOT, Template, _own_cache, commit, edit, git, replace, template, whole  # noqa: F401
 from test_kernel_builder import CHECK
 from test_names import RUST
 from test_ptx import needs_compiler, needs_compiler_of
@@ -86,6 +87,24 @@ def test_each_starter_can_be_added_to_each_repository(
     check_builder(made)
 
 
+@pytest.mark.parametrize("modules", ["host_modules", "device_modules"])
+def test_what_two_starters_call_the_same_is_the_same(modules: str) -> None:
+    """A starter that is added takes the modules that are there, by their names."""
+    found: dict[tuple[str, str], set[Path]] = {}
+    for kernel in KERNELS:
+        starter = ROOT / "templates/starters" / kernel
+        (text,) = re.findall(rf"set {modules} = (.*) %»", (starter / "starter.jinja").read_text())
+        for target, names in json.loads(text).items():
+            places = [target] if modules == "device_modules" or target == "rust-cpu" else ["rust-cuda"]
+            for name in names:
+                own = [starter / place / f"{name}.rs" for place in [*places, "shared"]]
+                common = [ROOT / "templates/modules" / place / f"{name}.rs" for place in places]
+                file = next(file for file in [*own, *common] if file.exists())
+                found.setdefault((target, name), set()).add(file)
+    assert found
+    assert {key: files for key, files in found.items() if len(files) > 1} == {}
+
+
 def test_authors_lines_and_comments_stay(tmp_path: Path, run: Run) -> None:
     made = repository(tmp_path / "demo-kernel")
     replace(made / "build.toml", '  "src/relu.rs",', '  "src/relu.rs", # mine')
@@ -133,7 +152,8 @@ def test_an_update_keeps_it(template: Template, tmp_path: Path) -> None:
         (["../x"], "no name that Rust and Python take"),
         ([""], "no name that Rust and Python take"),
         (["relu"], "is there already"),
-        (["checks"], "is there already"),
+        (["checks"], "kernel-new add my_checks"),
+        (["parallel", "--kernel", "rms-norm"], "kernel-new add my_parallel"),
         (["layers"], "kernel-new add my_layers"),
         (["torch"], "kernel-new add my_torch"),
         (["formula"], "is a name within the starter's _jax_relu.py"),

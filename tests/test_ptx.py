@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, tree
+from conftest import COMBINATIONS, Run, combination_id, make, needs_cargo, shared_target, tree
 from rich.console import Console
 
 from kernel_new import console, doctor, process, template, verify
@@ -233,6 +233,21 @@ def test_the_lowest_capability_is_the_target(
     assert [capability.removesuffix("+PTX") for capability in declared] == capabilities
     assert [f"sm_{c[:-4].replace('.', '')}" for c in declared if c.endswith("+PTX")] == [target]
     assert rebuild(made, "--check").code == 0
+
+
+@cuda
+def test_a_capability_with_a_letter_needs_one_below_it(combination: dict[str, str], tmp_path: Path) -> None:
+    """Of the lowest the device code does not know that it is compiled for it; the host would believe it."""
+    needs_cargo(combination)
+    made = make(tmp_path / "demo-kernel", **combination).path
+    file = made / "build.toml"
+    file.write_text(re.sub("(?m)^cuda-capabilities = .*", 'cuda-capabilities = ["10.0", "9.0a"]', file.read_text()))
+    finished = rebuild(made)
+    assert finished.code == 1
+    assert "9.0a needs 9.0 or less beside it" in finished.stderr
+    checked = process.run(["cargo", "check"], cwd=made, env=process.environment(shared_target()))
+    assert checked.code != 0
+    assert 'cuda-capabilities such as ["8.0", "9.0a"], the lowest without a letter' in checked.stderr
 
 
 @cuda

@@ -124,6 +124,8 @@ class Donor:
             for path in sorted((self.path / place).rglob("*")):
                 file = path.relative_to(self.path).as_posix()
                 if path.is_file() and path.suffix in (".rs", ".py") and file not in ONE_PER_REPOSITORY:
+                    if self.renamed(file) in new:
+                        raise UsageError(f"{self.op!r} is a module of the starter", f"kernel-new add my_{self.op}")
                     new[self.renamed(file)] = self.renamed(path.read_text(encoding="utf-8"))
         new[f"benchmarks/benchmark_{self.op}.py"] = self.renamed(self.text(BENCHMARK))
         own = re.compile(rf"(?<![A-Za-z0-9]){self.op}(?![A-Za-z0-9])")

@@ -31,7 +31,9 @@ fn main() {
 /// Writes what `src/module.rs` embeds: for each target the PTX and a NUL, the most general first.
 fn embed_ptx() {
     let Some(targets) = targets() else {
-        println!("cargo::error=build.toml has no cuda-capabilities such as [\"8.0\", \"9.0a\"]");
+        println!(
+            "cargo::error=build.toml has no cuda-capabilities such as [\"8.0\", \"9.0a\"], the lowest without a letter"
+        );
         return;
     };
     let name = env!("CARGO_PKG_NAME").replace('-', "_");
@@ -127,7 +129,7 @@ fn targets() -> Option<Vec<String>> {
     }
     capabilities.sort();
     capabilities.dedup();
-    let lowest = *capabilities.first()?;
+    let lowest = *capabilities.first().filter(|lowest| lowest.1 == 0)?;
     capabilities.retain(|capability| *capability == lowest || capability.1 > 0);
     let name = |(_, _, capability): &(_, _, &str)| format!("sm_{}", capability.replace('.', ""));
     Some(capabilities.iter().map(name).collect())

@@ -87,6 +87,10 @@ def targets() -> list[str]:
     declared = cuda_table()["cuda-capabilities"]
     capabilities = {capability.removesuffix("+PTX") for capability in declared}
     lowest, *others = sorted(capabilities, key=order)
+    if lowest.endswith(("a", "f")):
+        # The crate would be compiled without `ptx_target`.
+        least = lowest.rstrip("af")
+        fail(f"build.toml: capability {lowest} needs {least} or less beside it.")
     listed = [lowest, *(other for other in others if other.endswith(("a", "f")))]
     return ["sm_" + capability.replace(".", "") for capability in listed]
 
@@ -257,20 +261,28 @@ def check_with_ptxas(target: str, ptx: Path) -> None:
         fail("ptxas refuses the PTX.")
 
 
+def number(version: str) -> list[int]:
+    """Of the line `.version 8.1`."""
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
 def arranged(ptx: str) -> list[str]:
     """The lines without comments, which may name the crate, and with what Rust cannot say.
 
     The comment `// directive: .maxntid 384` in a kernel's body (`directive!` of the device
-    crate) becomes a directive in front of the body. A parameter that rustc aligns to 16
-    bytes, the most that it knows, is aligned to 64, as tensor maps have to be. Dynamic
-    shared memory, which cuda-oxide names after each function, is all the same.
+    crate) becomes a directive in front of the body, `// directive: .version 8.1` the least
+    of the file. A parameter that rustc aligns to 16 bytes, the most that it knows, is aligned to 64,
+    as tensor maps have to be. Dynamic shared memory, which cuda-oxide names after each
+    function, is all the same.
     """
     ptx = re.sub(r"\b__dynamic_smem__\w+", "dynamic_shared", ptx)
     lines: list[str] = []
     body = 0
     for line in ptx.splitlines():
         code, _, comment = line.partition("//")
-        if comment.startswith(" directive: "):
+        if comment.startswith(" directive: .version "):
+            lines[0] = max(lines[0], comment.removeprefix(" directive: "), key=number)
+        elif comment.startswith(" directive: "):
             lines.insert(body, comment.removeprefix(" directive: "))
         elif code.lstrip().startswith(".param .align 16 "):
             lines.append(code.rstrip().replace(".align 16 ", ".align 64 "))

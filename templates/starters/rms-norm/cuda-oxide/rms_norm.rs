@@ -41,8 +41,8 @@ struct Rows<X, W> {
 }
 
 impl<X: Pack, W: Pack> Rows<X, W> {
-    /// Writes this thread's part of its row. Each thread holds `HELD` packs in registers. One for which there is no
-    /// row takes part in the sum of its warp, and no more.
+    /// Writes this thread's part of a row of any length. Each thread holds `HELD` packs in registers. One for which
+    /// there is no row takes part in the sum of its warp, and no more.
     ///
     /// # Safety
     /// The pointers must point to as many elements as the fields say, which nobody else writes. There must be blocks
@@ -101,13 +101,8 @@ impl<X: Pack, W: Pack> Rows<X, W> {
                 first += span;
             }
         }
-        let sum = if self.threads_per_row > WARP {
-            // SAFETY: the scratch is for this alone.
-            unsafe { block::sum(sum, scratch) }
-        } else {
-            block::warp_sum(sum, self.threads_per_row)
-        };
-        let inverse_rms = rsqrt_approx_f32(sum / self.len as f32 + self.eps);
+        // SAFETY: the scratch is for this alone.
+        let inverse_rms = unsafe { self.inverse_rms(sum) };
 
         loop {
             // All weights are on their way before the first is used.
@@ -140,6 +135,73 @@ impl<X: Pack, W: Pack> Rows<X, W> {
             held = Held::load(|k| unsafe { X::load(again.add(base + lane + k * step)) });
         }
     }
+
+    /// Writes this thread's part of a row of which all threads together hold the whole in registers. The weights come
+    /// while the row does, and nothing is divided: a short row is over before long.
+    ///
+    /// # Safety
+    /// As for [`Rows::run`], and a row must have at most `HELD` packs for each thread that shares it.
+    unsafe fn run_short<const HELD: usize>(&self) {
+        // A power of two of the threads shares a row, or the whole block does, as if by a power that no thread reaches:
+        // for a branch the compiler would make the kernel twice.
+        let step = self.threads_per_row;
+        let whole = u32::from(step > WARP);
+        let shift = (31 - (step | 1).leading_zeros()) | (whole * 31);
+        let lane = thread::threadIdx_x() & (step.wrapping_sub(1) | whole.wrapping_neg());
+        let rows_per_block = (thread::blockDim_x() >> shift) + whole;
+        let first = thread::blockIdx_x() as usize * rows_per_block as usize;
+        let row = first + (thread::threadIdx_x() >> shift) as usize;
+        let packs = self.len / X::LEN;
+        let end = if row * self.len < self.count {
+            packs as u32
+        } else {
+            0
+        };
+        let x = self.x.wrapping_add(row * packs);
+        let out = self.out.wrapping_add(row * packs);
+        let weight = self.weight;
+
+        let mut held = Held::<X, HELD>::load(|k| {
+            let i = lane + k as u32 * step;
+            if i >= end {
+                return X::default();
+            }
+            // SAFETY: in the row.
+            unsafe { X::load(x.add(i as usize)) }
+        });
+        let weights = Held::<W, HELD>::load(|k| {
+            let i = lane + k as u32 * step;
+            if i >= end {
+                return W::default();
+            }
+            // SAFETY: in the row.
+            unsafe { W::load(weight.add(i as usize)) }
+        });
+        let sum = held.sum_of_squares();
+        // SAFETY: the scratch is for this alone.
+        let inverse_rms = unsafe { self.inverse_rms(sum) };
+        held.each(|k, pack| {
+            let i = lane + k as u32 * step;
+            if i < end {
+                // SAFETY: in the row, and this thread's alone.
+                unsafe { *out.add(i as usize) = normalised(*pack, inverse_rms, weights.get(k)) };
+            }
+        });
+    }
+
+    /// By this thread's sum of squares and those of all that share the row with it.
+    ///
+    /// # Safety
+    /// Where a block shares a row, nothing else may use the first [`WARP`] values of its shared memory now.
+    unsafe fn inverse_rms(&self, sum: f32) -> f32 {
+        let sum = if self.threads_per_row > WARP {
+            // SAFETY: the caller's promise.
+            unsafe { block::sum(sum, block::shared()) }
+        } else {
+            block::warp_sum(sum, self.threads_per_row)
+        };
+        rsqrt_approx_f32(sum / self.len as f32 + self.eps)
+    }
 }
 
 fn normalised<X: Pack, W: Pack>(pack: X, inverse_rms: f32, weights: W) -> X {
@@ -147,7 +209,7 @@ fn normalised<X: Pack, W: Pack>(pack: X, inverse_rms: f32, weights: W) -> X {
 }
 
 macro_rules! kernels {
-    ($($name:ident: $x:ty, $w:ty, $held:literal, $threads:literal, $blocks:literal;)*) => {$(
+    ($($name:ident: $x:ty, $w:ty, $run:ident, $held:literal, $threads:literal, $blocks:literal;)*) => {$(
         /// See [`Rows`] for the parameters.
         ///
         /// # Safety
@@ -166,20 +228,25 @@ macro_rules! kernels {
         ) {
             let rows = Rows { x, out, count, weight, len, eps, threads_per_row, stashed };
             // SAFETY: the caller's promise.
-            unsafe { rows.run::<$held>() }
+            unsafe { rows.$run::<$held>() }
         }
     )*};
 }
 
 kernels! {
-    rms_norm_f32: Vector<f32, 4>, Vector<f32, 4>, 4, 512, 2;
-    rms_norm_f16: Vector<f16, 8>, Vector<f16, 8>, 4, 512, 2;
-    rms_norm_f16_weight_f32: Vector<f16, 8>, Vector<f32, 8>, 4, 256, 3;
-    rms_norm_bf16: Vector<Bf16, 8>, Vector<Bf16, 8>, 4, 512, 2;
-    rms_norm_bf16_weight_f32: Vector<Bf16, 8>, Vector<f32, 8>, 4, 256, 3;
-    rms_norm_f32_by_element: Single<f32>, Single<f32>, 8, 1024, 1;
-    rms_norm_f16_by_element: Single<f16>, Single<f16>, 8, 1024, 1;
-    rms_norm_f16_weight_f32_by_element: Single<f16>, Single<f32>, 8, 1024, 1;
-    rms_norm_bf16_by_element: Single<Bf16>, Single<Bf16>, 8, 1024, 1;
-    rms_norm_bf16_weight_f32_by_element: Single<Bf16>, Single<f32>, 8, 1024, 1;
+    rms_norm_f32_short: Vector<f32, 4>, Vector<f32, 4>, run_short, 4, 512, 2;
+    rms_norm_f32: Vector<f32, 4>, Vector<f32, 4>, run, 4, 1024, 1;
+    rms_norm_f16_short: Vector<f16, 8>, Vector<f16, 8>, run_short, 4, 512, 2;
+    rms_norm_f16: Vector<f16, 8>, Vector<f16, 8>, run, 4, 1024, 1;
+    rms_norm_f16_weight_f32_short: Vector<f16, 8>, Vector<f32, 8>, run_short, 4, 256, 3;
+    rms_norm_f16_weight_f32: Vector<f16, 8>, Vector<f32, 8>, run, 4, 768, 1;
+    rms_norm_bf16_short: Vector<Bf16, 8>, Vector<Bf16, 8>, run_short, 4, 512, 2;
+    rms_norm_bf16: Vector<Bf16, 8>, Vector<Bf16, 8>, run, 4, 1024, 1;
+    rms_norm_bf16_weight_f32_short: Vector<Bf16, 8>, Vector<f32, 8>, run_short, 4, 256, 3;
+    rms_norm_bf16_weight_f32: Vector<Bf16, 8>, Vector<f32, 8>, run, 4, 768, 1;
+    rms_norm_f32_by_element: Single<f32>, Single<f32>, run, 8, 1024, 1;
+    rms_norm_f16_by_element: Single<f16>, Single<f16>, run, 8, 1024, 1;
+    rms_norm_f16_weight_f32_by_element: Single<f16>, Single<f32>, run, 8, 1024, 1;
+    rms_norm_bf16_by_element: Single<Bf16>, Single<Bf16>, run, 8, 1024, 1;
+    rms_norm_bf16_weight_f32_by_element: Single<Bf16>, Single<f32>, run, 8, 1024, 1;
 }

@@ -5,33 +5,50 @@ use tvm_ffi::{DLDeviceType, Result, TensorView, VALUE_ERROR, bail, ensure};
 
 use crate::checks::{Argument, DType};
 use crate::launch::{Kernel, Shape};
+«% if device_compiler == "nvptx" %»
+use crate::launch_ex;
+«% endif %»
 use crate::module;
+«% if device_compiler == "nvptx" %»
+use crate::rms_norm_cluster;
+«% endif %»
 
 /// The kernels in `kernels/src/rms_norm.rs` for elements and weights of one dtype each.
 struct Kernels {
-    /// Takes 16 bytes at a time, where every row begins at a multiple of that.
+    /// Takes 16 bytes at a time, where every row begins at a multiple of that and fits into the threads' registers.
+    short: Kernel<8>,
+    /// The same of longer rows.
     by_vector: Kernel<8>,
+«% if device_compiler == "nvptx" %»
+    /// The same of longer rows on Hopper, which blocks of a cluster share.
+    by_cluster: Kernel<8>,
+«% endif %»
     /// Takes rows that begin anywhere.
     by_element: Kernel<8>,
-    /// The most threads of a block by vector, of which two should find registers: 65,536 on a multiprocessor.
-    most_threads: usize,
+    /// The most threads of a block by vector where another block has room beside it, and where none has: so many that
+    /// all find registers, of which a multiprocessor has 65,536.
+    threads: [usize; 2],
 }
 
 macro_rules! kernels {
-    ($name:literal, $most_threads:literal) => {
+    ($name:literal, $threads:expr) => {
         Kernels {
+            short: Kernel::new(concat!($name, "_short")),
             by_vector: Kernel::new($name),
+«% if device_compiler == "nvptx" %»
+            by_cluster: Kernel::only_in(rms_norm_cluster::TARGET, concat!($name, "_cluster")),
+«% endif %»
             by_element: Kernel::new(concat!($name, "_by_element")),
-            most_threads: $most_threads,
+            threads: $threads,
         }
     };
 }
 
-static F32: Kernels = kernels!("rms_norm_f32", 512);
-static F16: Kernels = kernels!("rms_norm_f16", 512);
-static F16_WEIGHT_F32: Kernels = kernels!("rms_norm_f16_weight_f32", 256);
-static BF16: Kernels = kernels!("rms_norm_bf16", 512);
-static BF16_WEIGHT_F32: Kernels = kernels!("rms_norm_bf16_weight_f32", 256);
+static F32: Kernels = kernels!("rms_norm_f32", [512, 1024]);
+static F16: Kernels = kernels!("rms_norm_f16", [512, 1024]);
+static F16_WEIGHT_F32: Kernels = kernels!("rms_norm_f16_weight_f32", [256, 768]);
+static BF16: Kernels = kernels!("rms_norm_bf16", [512, 1024]);
+static BF16_WEIGHT_F32: Kernels = kernels!("rms_norm_bf16_weight_f32", [256, 768]);
 
 /// Writes `x / sqrt(mean(x^2) + eps) * weight` to `out`, on the current stream of their device.
 ///
@@ -88,16 +105,43 @@ unsafe fn launch(
 ) -> Result<()> {
     let (count, len) = (x.tensor.numel(), weight.tensor.numel());
     let device = x.tensor.device();
-    let vector = Pack::vector(dtype, kernels.most_threads);
+    let vector = Pack::vector(dtype, kernels.threads);
     let by_vector = [x, weight, out]
         .iter()
         .all(|tensor| vector.fits(tensor, len));
-    let (kernel, pack) = if by_vector {
-        (&kernels.by_vector, vector)
+    let pack = if by_vector {
+        vector
     } else {
-        (&kernels.by_element, Pack::element(dtype))
+        Pack::element(dtype)
     };
-    let plan = Plan::new(len / pack.elements, pack, || module::shared_bytes(device))?;
+    let packs = len / pack.elements;
+    let short = by_vector && packs <= pack.held * pack.threads[0];
+«% if device_compiler == "nvptx" %»
+    let on_hopper = module::target(device)? == rms_norm_cluster::TARGET;
+    if by_vector && !short && on_hopper {
+        let call = rms_norm_cluster::Call {
+            device,
+            x: x.data().into(),
+            out: out.data().into(),
+            weight: weight.data().into(),
+            rows: count / len,
+            packs,
+            eps,
+        };
+        // SAFETY: the caller's promise, and each row begins at a multiple of a pack.
+        if unsafe { rms_norm_cluster::launch(&kernels.by_cluster, &call) }? {
+            return Ok(());
+        }
+    }
+«% endif %»
+    let plan = Plan::new(packs, pack, || module::shared_bytes(device))?;
+    let kernel = if short {
+        &kernels.short
+    } else if by_vector {
+        &kernels.by_vector
+    } else {
+        &kernels.by_element
+    };
     let shape = Shape {
         blocks: [(count / len).div_ceil(plan.rows_per_block()), 1, 1],
         threads: plan.threads,
@@ -113,6 +157,12 @@ unsafe fn launch(
         plan.threads_per_row.into(),
         plan.stashed.into(),
     ];
+«% if device_compiler == "nvptx" %»
+    if on_hopper {
+        // SAFETY: the caller's promise, and enough blocks and shared memory.
+        return unsafe { launch_ex::launch(kernel, device, shape, 1, parameters) };
+    }
+«% endif %»
     // SAFETY: the caller's promise, and enough blocks and shared memory.
     unsafe { kernel.launch(device, shape, parameters) }
 }
@@ -131,18 +181,18 @@ struct Pack {
     bytes: usize,
     /// How many a thread holds in registers, as `kernels/src/rms_norm.rs` says for each kernel.
     held: usize,
-    /// The most threads of a block.
-    most_threads: usize,
+    /// The most threads of a block where another has room beside it, and where none has.
+    threads: [usize; 2],
 }
 
 impl Pack {
     /// 16 bytes of elements.
-    fn vector(dtype: DType, most_threads: usize) -> Self {
+    fn vector(dtype: DType, threads: [usize; 2]) -> Self {
         Self {
             elements: 16 / dtype.bytes(),
             bytes: 16,
             held: 4,
-            most_threads,
+            threads,
         }
     }
 
@@ -151,7 +201,7 @@ impl Pack {
             elements: 1,
             bytes: dtype.bytes(),
             held: 8,
-            most_threads: 1024,
+            threads: [1024, 1024],
         }
     }
 
@@ -189,13 +239,16 @@ impl Plan {
                 shared_bytes: 0,
             });
         }
-        let threads = threads.next_multiple_of(WARP).min(pack.most_threads);
-        // The last that the threads load stay in their registers, those before in shared memory.
-        let at_once = threads * pack.held;
-        let mut stashed = packs.div_ceil(at_once) - 1;
-        if stashed > 0 {
+        let mut threads = threads.next_multiple_of(WARP).min(pack.threads[0]);
+        let mut stashed = 0;
+        if packs > threads * pack.held {
             let room = most_shared_bytes()? as usize - SCRATCH;
-            stashed = stashed.min(room / (at_once * pack.bytes)) * at_once;
+            if (packs - threads * pack.held) * pack.bytes > room / 2 {
+                threads = pack.threads[1];
+            }
+            // The last that the threads load stay in their registers, those before in shared memory.
+            let at_once = threads * pack.held;
+            stashed = ((packs - 1) / at_once).min(room / (at_once * pack.bytes)) * at_once;
         }
         Ok(Self {
             threads_per_row: threads as u32,
@@ -217,14 +270,18 @@ mod tests {
     #[test]
     fn the_ptx_has_the_kernels() {
         for kernels in [&F32, &F16, &F16_WEIGHT_F32, &BF16, &BF16_WEIGHT_F32] {
+            kernels.short.check_parameters().unwrap();
             kernels.by_vector.check_parameters().unwrap();
+«% if device_compiler == "nvptx" %»
+            kernels.by_cluster.check_parameters().unwrap();
+«% endif %»
             kernels.by_element.check_parameters().unwrap();
         }
     }
 
     #[test]
     fn rows_are_spread_over_threads() {
-        let vector = Pack::vector(DType::F32, 512);
+        let vector = Pack::vector(DType::F32, [512, 1024]);
         for (packs, threads_per_row, threads, stashed, shared_bytes) in [
             (1, 1, 64, 0, 0),
             (32, 8, 64, 0, 0),
@@ -233,7 +290,9 @@ mod tests {
             (1024, 256, 256, 0, 128),
             (2048, 512, 512, 0, 128),
             (2049, 512, 512, 2048, 128 + 32_768),
-            (1 << 20, 512, 512, 7 * 2048, 128 + 7 * 32_768),
+            (9308, 512, 512, 4 * 2048, 128 + 4 * 32_768),
+            (9309, 1024, 1024, 2 * 4096, 128 + 2 * 65_536),
+            (1 << 20, 1024, 1024, 3 * 4096, 128 + 3 * 65_536),
         ] {
             let expected = Plan {
                 threads_per_row,
