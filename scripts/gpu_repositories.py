@@ -17,7 +17,7 @@ from kernel_new import questions
 
 def answers(compilers: list[str]) -> dict[str, list[str]]:
     """The options of each repository, by its name."""
-    kernels = [choice.value for choice in questions.asked()["kernel"].choices]
+    kernels = questions.asked()["kernel"].values
     found = {
         f"{kernel}-{compiler}": ["--kernel", kernel, "--device-compiler", compiler]
         for kernel in kernels
@@ -44,7 +44,7 @@ def git(path: Path, *arguments: str) -> None:
 
 
 def main() -> None:
-    compilers = [choice.value for choice in questions.asked()["device_compiler"].choices]
+    compilers = questions.asked()["device_compiler"].values
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--compiler", choices=compilers, action="append")

@@ -101,12 +101,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     for question in ("kernel", "device_compiler"):
-        choices = [choice.value for choice in questions.asked()[question].choices]
+        choices = questions.asked()[question].values
         parser.add_argument(f"--{question.split('_')[-1]}", choices=choices, action="append", default=[])
     arguments = parser.parse_args()
     changed = []
-    for kernel in arguments.kernel or [choice.value for choice in questions.asked()["kernel"].choices]:
-        for compiler in arguments.compiler or [choice.value for choice in questions.asked()["device_compiler"].choices]:
+    for kernel in arguments.kernel or questions.asked()["kernel"].values:
+        for compiler in arguments.compiler or questions.asked()["device_compiler"].values:
             directory = PTX / compiler
             base = directory / f"{kernel}.ptx"
             if not base.exists():

@@ -22,7 +22,7 @@ from kernel_new import questions
 from kernel_new.create import Request, create
 from kernel_new.report import Level, Quiet, Report
 
-BACKENDS = [choice.value for choice in questions.asked()["backend"].choices]
+BACKENDS = questions.asked()["backend"].values
 COMBINATIONS = [
     {"backend": backend, "kernel": kernel.value, **compiler}
     for backend in BACKENDS

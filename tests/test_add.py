@@ -24,7 +24,7 @@ from kernel_new.git import require_clean
 from kernel_new.report import Quiet
 
 RunJson = Callable[..., dict[str, Any]]
-KERNELS = [choice.value for choice in questions.asked()["kernel"].choices]
+KERNELS = questions.asked()["kernel"].values
 FIRST = [combination for combination in COMBINATIONS if combination["kernel"] == KERNELS[0]]
 everywhere = pytest.mark.parametrize("combination", FIRST, ids=combination_id)
 

@@ -225,7 +225,7 @@ def test_actions_are_pinned_and_no_answer_reaches_a_shell(combination: dict[str,
                 assert "Ada" not in step.get("run", "")
 
 
-@pytest.mark.parametrize("choice", [choice.value for choice in questions.asked()["license"].choices])
+@pytest.mark.parametrize("choice", questions.asked()["license"].values)
 def test_every_license_is_an_spdx_identifier_and_its_text_is_there(choice: str, tmp_path: Path) -> None:
     assert canonicalize_license_expression(choice) == choice
     text = (make(tmp_path / "demo-kernel", license=choice).path / "LICENSE").read_text()
