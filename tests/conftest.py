@@ -209,6 +209,15 @@ def tree(directory: Path) -> dict[str, bytes]:
     }
 
 
+def identities(directory: Path) -> dict[str, tuple[int, int]]:
+    """What tells whether a file is another than it was, for each below a directory, Python's caches aside."""
+    return {
+        file.relative_to(directory).as_posix(): (file.stat().st_ino, file.stat().st_mtime_ns)
+        for file in sorted(directory.rglob("*"))
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+
+
 def git(path: Path, *arguments: str) -> str:
     """Run git in a repository; what it prints."""
     return subprocess.run(["git", *arguments], cwd=path, check=True, capture_output=True, text=True).stdout.strip()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run, committed, git, make, shared_target, tree
+from conftest import Run, committed, git, identities, make, shared_target, tree
 from kernels._rust import Digest, DigestAlgorithm
 
 from kernel_new import build, card, cargo, crossbuild, layout, metadata, process, record, release_check, targets, verify
@@ -264,6 +264,37 @@ def test_what_the_tests_stage_does_not_remain(release: Path, compiled: list[Call
     report = built(release)
     assert report.ok, report.steps
     assert tree(release / "build").keys() == before.keys()
+
+
+@rust_cpu
+@pytest.mark.parametrize("part", ["", "metadata.json", "__init__.py"])
+def test_what_the_tests_take_away_comes_back(part: str, release: Path, compiled: list[Callable[[], None]]) -> None:
+    (variant,) = release.glob("build/*/")
+    before = tree(release / "build")
+
+    def fail() -> None:
+        lost = variant / part
+        shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
+        raise CommandError("1 failed")
+
+    compiled.append(fail)
+    assert not built(release).ok
+    assert tree(release / "build") == before
+
+
+@rust_cpu
+def test_what_is_there_can_be_loaded_while_it_builds(release: Path, compiled: list[Callable[[], None]]) -> None:
+    """By tests in another terminal, and after a failure as before."""
+    before = identities(release / "build")
+
+    def fail() -> None:
+        found = identities(release / "build")
+        assert {file: found.get(file) for file in before} == before
+        raise CommandError("1 failed")
+
+    compiled.append(fail)
+    assert built(release).steps[-1].detail == "1 failed"
+    assert identities(release / "build") == before
 
 
 @rust_cpu

@@ -9,7 +9,7 @@ from typing import Any
 
 import kernels
 import pytest
-from conftest import Run, git, make
+from conftest import Run, git, identities, make
 
 from kernel_new import cargo, lists, process, verify, warm
 from kernel_new.errors import CommandError, KernelNewError
@@ -85,6 +85,36 @@ def test_two_terminals_in_one_repository_do_not_disturb_each_other(cpu: Path) ->
     for child in running:
         output, _ = child.communicate(timeout=600)
         assert child.returncode == 0, output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["pytest", "-q", "-k", "refuses_strided"], ["kernel_new", "verify", "--level=load"]],
+    ids=["pytest", "verify"],
+)
+def test_laying_out_again_touches_only_what_changed(cpu: Path, command: list[str]) -> None:
+    """Tests in another terminal may be reading the rest."""
+
+    def laid_out() -> dict[str, tuple[int, int]]:
+        finished = subprocess.run(
+            [sys.executable, "-m", *command], cwd=cpu, capture_output=True, text=True, check=False
+        )
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+        return identities(cpu / "build")
+
+    package = cpu / "tvm-ffi-ext/demo_kernel"
+    (package / "extra").mkdir()
+    (package / "extra/__init__.py").touch()
+    first = laid_out()
+    assert laid_out() == first
+    with (package / "__init__.py").open("a") as file:
+        file.write("# changed\n")
+    (package / "extra/__init__.py").unlink()
+    (package / "extra").rmdir()
+    then = laid_out()
+    assert {file.rpartition("/")[2] for file in first if then.get(file) != first[file]} == {"__init__.py"}
+    assert first.keys() - then.keys() == {file for file in first if "/extra/" in file}
+    assert [entry.name for entry in (cpu / "build").iterdir()] == [next(iter(then)).partition("/")[0]]
 
 
 def test_levels_include_those_before(cpu: Path, run_json: RunJson) -> None:

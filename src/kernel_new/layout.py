@@ -1,5 +1,6 @@
 """Lays out the variants of a build in a directory of their own, and puts them into `build/` in one go."""
 
+import filecmp
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -65,15 +66,38 @@ def put_into_place(staged: Path, build: Path, platforms: Sequence[Platform]) -> 
     """
     discarded = staged / ".discarded"
     discarded.mkdir()
-    for old in variants(build):
-        if old.name.endswith(tuple(f"-{platform}" for platform in platforms)):
-            old.rename(discarded / old.name)
+    replaced = [old for old in variants(build) if old.name.endswith(tuple(f"-{platform}" for platform in platforms))]
     moved: list[Path] = []
     for entry in sorted(staged.iterdir()):
         if entry != discarded:
-            moved.append(entry.replace(build / entry.name))
+            destination = build / entry.name
+            if destination in replaced:
+                destination.rename(discarded / entry.name)
+            moved.append(entry.replace(destination))
+    for old in replaced:
+        if old not in moved:
+            old.rename(discarded / old.name)
     files = [file for entry in moved for file in ([entry] if entry.is_file() else sorted(entry.rglob("*")))]
     return sorted(file.relative_to(build.parent).as_posix() for file in files if file.is_file())
+
+
+def put(staged: Path, variant: Path) -> None:
+    """Make the directory `variant` hold what is staged, and nothing else.
+
+    What is the same stays, and the rest is replaced file by file: another process may be loading it.
+    """
+    variant.mkdir(exist_ok=True)
+    kept = {"__pycache__"}
+    for new in sorted(staged.iterdir()):
+        kept.add(new.name)
+        old = variant / new.name
+        if new.is_dir():
+            put(new, old)
+        elif not old.is_file() or not filecmp.cmp(new, old, shallow=False):
+            new.replace(old)
+    for old in variant.iterdir():
+        if old.name not in kept:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
 @contextmanager
@@ -82,15 +106,16 @@ def left_alone(build: Path, staged: Path) -> Iterator[None]:
     aside = staged / ".aside"
     aside.mkdir()
     for entry in variants(build):
-        entry.rename(aside / entry.name)
+        shutil.copytree(entry, aside / entry.name)
     try:
         yield
     finally:
         for entry in variants(build):
-            shutil.rmtree(entry)
+            if not (aside / entry.name).exists():
+                shutil.rmtree(entry)
         for entry in aside.iterdir():
-            entry.rename(build / entry.name)
-        aside.rmdir()
+            put(entry, build / entry.name)
+        shutil.rmtree(aside)
 
 
 def variants(build: Path) -> list[Path]:

@@ -56,12 +56,15 @@ def _stage(project: Project, backend: str, library: Path) -> Path:
     """
     digest = hashlib.sha256(library.read_bytes()).hexdigest()[:8]
     unique = f"_{project.module}_{backend}_{digest}"
-    directory = project.path / "build" / name(backend)
-    shutil.rmtree(directory, ignore_errors=True)
-    shutil.copytree(project.package, directory, ignore=shutil.ignore_patterns("__pycache__", "_ops.py"))
-    layout.add_library(library, unique, directory)
-    metadata = json.dumps(_metadata(project, backend, unique), indent=2)
-    (directory / "metadata.json").write_text(f"{metadata}\n", encoding="utf-8")
+    build = project.path / "build"
+    directory = build / name(backend)
+    with layout.staging(build) as temporary:
+        staged = temporary / directory.name
+        shutil.copytree(project.package, staged, ignore=shutil.ignore_patterns("__pycache__", "_ops.py"))
+        layout.add_library(library, unique, staged)
+        document = json.dumps(_metadata(project, backend, unique), indent=2)
+        (staged / "metadata.json").write_text(f"{document}\n", encoding="utf-8")
+        layout.put(staged, directory)
     return directory
 
 

@@ -1,6 +1,7 @@
 """Builds the kernel once, lays it out as `kernels` loads it, hands it to the tests."""
 
 import fcntl
+import filecmp
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -98,13 +100,6 @@ def stage(library: Path, backend: str) -> Path:
     module = GENERAL["name"].replace("-", "_")
     digest = hashlib.sha256(library.read_bytes()).hexdigest()[:8]
     unique = f"_{module}_{backend}_{digest}"
-    variant = ROOT / "build" / variant_name(backend)
-    shutil.rmtree(variant, ignore_errors=True)
-    ignored = shutil.ignore_patterns("__pycache__", "_ops.py")
-    shutil.copytree(ROOT / "tvm-ffi-ext" / module, variant, ignore=ignored)
-    shutil.copy(library, variant / f"{unique}{library.suffix}")
-    ops = OPS.format(name=unique, file=f"{unique}{library.suffix}")
-    (variant / "_ops.py").write_text(ops)
     archs = {"archs": TABLE["cuda-capabilities"]} if backend == "cuda" else {}
     metadata = {
         "id": unique,
@@ -114,8 +109,37 @@ def stage(library: Path, backend: str) -> Path:
         "python-depends": GENERAL.get("python-depends", []),
         "backend": {"type": backend, **archs},
     }
-    (variant / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
+    variant = ROOT / "build" / variant_name(backend)
+    variant.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=variant.parent) as temporary:
+        staged = Path(temporary, variant.name)
+        ignored = shutil.ignore_patterns("__pycache__", "_ops.py")
+        shutil.copytree(ROOT / "tvm-ffi-ext" / module, staged, ignore=ignored)
+        shutil.copy(library, staged / f"{unique}{library.suffix}")
+        ops = OPS.format(name=unique, file=f"{unique}{library.suffix}")
+        (staged / "_ops.py").write_text(ops)
+        (staged / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
+        put(staged, variant)
     return variant
+
+
+def put(staged: Path, variant: Path):
+    """Make ``variant`` hold what is staged, and nothing else.
+
+    Tests in another terminal read it meanwhile: what is the same stays.
+    """
+    variant.mkdir(exist_ok=True)
+    kept = {"__pycache__"}
+    for new in sorted(staged.iterdir()):
+        kept.add(new.name)
+        old = variant / new.name
+        if new.is_dir():
+            put(new, old)
+        elif not old.is_file() or not filecmp.cmp(new, old, shallow=False):
+            new.replace(old)
+    for old in variant.iterdir():
+        if old.name not in kept:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
 @pytest.fixture(scope="session")
