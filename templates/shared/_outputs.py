@@ -2,7 +2,7 @@
 
 import sys
 
-from ._torch import torch
+from ._torch import Tensor, torch
 
 
 def empty_like(x, shape=None, dtype=None, name="out"):
@@ -17,7 +17,9 @@ def empty_like(x, shape=None, dtype=None, name="out"):
     Raises:
         TypeError: ``x`` is no tensor, or neither one of torch nor of numpy.
     """
-    if torch is not None and isinstance(x, torch.Tensor):
+    if type(x) is Tensor and shape is dtype is None and x.is_contiguous():
+        return torch.empty_like(x)  # The quickest way, for the most frequent case.
+    if isinstance(x, Tensor):
         dtype = None if dtype is None else getattr(torch, dtype)
         if shape is None:
             contiguous = torch.contiguous_format

@@ -32,7 +32,7 @@ def torch_sees(*tensors):
         if type(tensor) is Tensor or type(tensor) is Parameter:
             if tensor.requires_grad and gradients():
                 return True
-        elif isinstance(tensor, Tensor):
+        elif tensor is not None and isinstance(tensor, Tensor):
             return True
     return False
 
