@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -176,12 +177,35 @@ def ended_by(child: "pexpect.spawn[str]", key: Callable[[], object]) -> str:
     return shown
 
 
+@contextmanager
+def once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
+    """A directory for what one of the test processes makes for all, and whether it is there already.
+
+    It is there once it has a file `done`.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / name
+    with FileLock(f"{shared}.lock"):
+        done = (shared / "done").exists()
+        if not done:
+            shutil.rmtree(shared, ignore_errors=True)
+            shared.mkdir()
+        yield shared, done
+        (shared / "done").touch()
+
+
 @pytest.fixture(scope="session", params=COMBINATIONS, ids=combination_id)
 def proven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A created and proven repository of each combination; not to be changed."""
     needs_cargo(request.param)
-    with compilers_of(request.param):
-        return make(tmp_path_factory.mktemp("proven") / "demo-kernel", Level.TEST, **request.param)
+    with once(tmp_path_factory, f"proven-{combination_id(request.param)}") as (shared, done):
+        kept = shared / "report"
+        if not done:
+            with compilers_of(request.param):
+                kept.write_bytes(pickle.dumps(make(shared / "demo-kernel", Level.TEST, **request.param)))
+        report = pickle.loads(kept.read_bytes())  # noqa: S301, which was written above
+        assert isinstance(report, Report)
+        return report
 
 
 @pytest.fixture(scope="session")
@@ -232,8 +256,11 @@ def committed(path: Path, **answers: Any) -> Path:
 
 
 def shared_target() -> dict[str, str]:
-    """An environment in which release builds compile their dependencies once."""
-    return {**os.environ, "CARGO_TARGET_DIR": str(Path(os.environ["HOME"]) / "target")}
+    """What an environment needs so that dependencies are compiled once.
+
+    Only for a repository that the test itself makes: cargo tells those of one name apart by the times of their files.
+    """
+    return {"CARGO_TARGET_DIR": str(Path(os.environ["HOME"]) / "target")}
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
@@ -242,17 +269,15 @@ def released(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
     Its report is beside it, as `report.json`.
     """
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / f"released-{request.param}"
-    with FileLock(f"{shared}.lock"):
-        report = shared / "report.json"
-        if not report.exists():
-            shutil.rmtree(shared, ignore_errors=True)
+    with once(tmp_path_factory, f"released-{request.param}") as (shared, done):
+        if not done:
             made = committed(shared / "demo-kernel", backend=request.param)
             level = "test" if request.param == "rust-cpu" else "load"
-            finished = run("build", made, "--release-check", "--verify", level, "--json", env=shared_target())
-            report.write_text(finished.stdout)
-    return shared / "demo-kernel"
+            finished = run(
+                "build", made, "--release-check", "--verify", level, "--json", env=os.environ | shared_target()
+            )
+            (shared / "report.json").write_text(finished.stdout)
+        return shared / "demo-kernel"
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ PAGE = Path(__file__).parent.parent / "docs/how-to/torch-and-jax.md"
 
 def python(*arguments: str, cwd: Path) -> str:
     """What Python prints where torch and JAX can be imported."""
-    environment = {**shared_target(), "PYTHONPATH": str(FRAMEWORKS), "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, **shared_target(), "PYTHONPATH": str(FRAMEWORKS), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, *arguments]
     finished = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout[-5000:] + finished.stderr[-5000:]

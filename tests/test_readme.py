@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMBINATIONS, combination_id, make, needs_cargo
+from conftest import COMBINATIONS, combination_id, make, needs_cargo, shared_target
 
 from kernel_new import process, verify
 from kernel_new.report import Level
@@ -19,7 +19,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def shell(command: str, directory: Path) -> process.Finished:
-    environment = verify._quiet() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = verify._quiet() | shared_target() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     return process.run(["bash", "-euc", command], cwd=directory, env=environment)
 
 
