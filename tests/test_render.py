@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import COMBINATIONS, combination_id, make, needs_cargo, needs_components, tree
+from conftest import COMBINATIONS, combination_id, git, make, needs_cargo, needs_components, tree
 from packaging.licenses import canonicalize_license_expression
 
 from kernel_new import doctor, process, questions, template
@@ -199,8 +199,8 @@ def test_cargo_is_content(command: str, proven: Report) -> None:
 
 def test_the_workflow_runs_commands_that_pass_here(proven: Report) -> None:
     repository = proven.path
-    for command in (["add", "--all"], ["commit", "--quiet", "--allow-empty", "-m", "x"]):
-        subprocess.run(["git", *command], cwd=repository, check=True)
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--allow-empty", "--message", "x")
     workflow = yaml.safe_load((repository / ".github/workflows/ci.yaml").read_text())
     assert workflow["permissions"] == {"contents": "read"}
     steps: list[dict[str, Any]] = workflow["jobs"]["test"]["steps"]

@@ -124,9 +124,10 @@ class Donor:
             for path in sorted((self.path / place).rglob("*")):
                 file = path.relative_to(self.path).as_posix()
                 if path.is_file() and path.suffix in (".rs", ".py") and file not in ONE_PER_REPOSITORY:
-                    if self.renamed(file) in new:
-                        raise UsageError(f"{self.op!r} is a module of the starter", f"kernel-new add my_{self.op}")
-                    new[self.renamed(file)] = self.renamed(path.read_text(encoding="utf-8"))
+                    name = self.renamed(file)
+                    if name in new:
+                        raise self._taken("a module of the starter")
+                    new[name] = self.renamed(path.read_text(encoding="utf-8"))
         new[f"benchmarks/benchmark_{self.op}.py"] = self.renamed(self.text(BENCHMARK))
         own = re.compile(rf"(?<![A-Za-z0-9]){self.op}(?![A-Za-z0-9])")
         for file in list(new):
@@ -145,9 +146,11 @@ class Donor:
         for path in sorted((self.path / self.package).rglob("*.py")) if self.op not in self.renames else ():
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if self.op in (getattr(node, name, None) for name in ("id", "arg", "name", "asname")):
-                    raise UsageError(
-                        f"{self.op!r} is a name within the starter's {path.name}", f"kernel-new add my_{self.op}"
-                    )
+                    raise self._taken(f"a name within the starter's {path.name}")
+
+    def _taken(self, by: str) -> UsageError:
+        """That the op cannot have its name, and one that it can."""
+        return UsageError(f"{self.op!r} is {by}", f"kernel-new add my_{self.op}")
 
     def _sources(self, backend: str, new: dict[str, str]) -> list[str]:
         """Those of the new files that the library of a backend is compiled from."""
